@@ -1,0 +1,46 @@
+# Everything here starts from a bare Python >= 3.11 with pip: `make demo`, `make test`.
+# Another interpreter: `make test PYTHON=python3.12`; each one gets its own environment.
+PYTHON ?= python3
+VENV := .venv/$(notdir $(PYTHON))
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+OUT ?= demo-results
+
+.PHONY: help demo test lint types check lock clean
+
+help:
+	@echo "make demo   set up and run the two-dimensional funnel: table, figure, animation"
+	@echo "make test   set up and run the tests"
+	@echo "make check  lint, types and tests, as continuous integration does"
+	@echo "make lock   resolve requirements.lock anew from pyproject.toml"
+	@echo "make clean  remove the environments and the demo's results"
+
+demo: $(READY)
+	$(BIN)/nvgd demo --out $(OUT)
+
+test: $(READY)
+	$(BIN)/python -m pytest --numprocesses 2
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(READY)
+	$(BIN)/pyright --pythonpath $(BIN)/python
+
+check: lint types test
+
+# The lock carries versions only, so it installs from whatever package index pip is set up with.
+lock: $(READY)
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --fork-strategy requires-python \
+		--upgrade --no-header --no-annotate --no-emit-index-url --group dev \
+		pyproject.toml --output-file requirements.lock
+
+clean:
+	rm -rf .venv demo-results
+
+$(READY): requirements.lock pyproject.toml
+	@sh tools/make_environment.sh "$(PYTHON)" "$(VENV)"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --requirement requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $@

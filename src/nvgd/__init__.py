@@ -1,0 +1,57 @@
+"""Neural Variational Gradient Descent: sample a posterior along a learned gradient flow."""
+
+from nvgd import densities, metrics
+from nvgd.coordinates import Diagonal, Identity
+from nvgd.directions import KernelDirection, LangevinDirection, NeuralDirection
+from nvgd.errors import InputError
+from nvgd.flow import NVGD, SGLD, SVGD, ULA, FlowInfo, FlowState, ParticleFlow
+from nvgd.kernels import IMQ, RBF
+from nvgd.movers import Euler, Optax, polynomial_decay
+from nvgd.posterior import Posterior
+from nvgd.sampling import RunStopped, sample
+from nvgd.stein import (
+    ExactDivergence,
+    HutchinsonDivergence,
+    divergence,
+    regularised_stein_discrepancy,
+    stein_discrepancy,
+    stein_operator,
+)
+from nvgd.target import Target
+from nvgd.witnesses import MLP
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "IMQ",
+    "MLP",
+    "NVGD",
+    "RBF",
+    "SGLD",
+    "SVGD",
+    "ULA",
+    "Diagonal",
+    "Euler",
+    "ExactDivergence",
+    "FlowInfo",
+    "FlowState",
+    "HutchinsonDivergence",
+    "Identity",
+    "InputError",
+    "KernelDirection",
+    "LangevinDirection",
+    "NeuralDirection",
+    "Optax",
+    "ParticleFlow",
+    "Posterior",
+    "RunStopped",
+    "Target",
+    "densities",
+    "divergence",
+    "metrics",
+    "polynomial_decay",
+    "regularised_stein_discrepancy",
+    "sample",
+    "stein_discrepancy",
+    "stein_operator",
+]

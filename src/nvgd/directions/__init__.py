@@ -1,0 +1,15 @@
+"""Three ways to stand in for −∇log q: a trained witness, a kernel, or noise."""
+
+from nvgd.directions.base import AbstractDirection, Diagnostics
+from nvgd.directions.kernel import KernelDirection
+from nvgd.directions.langevin import LangevinDirection
+from nvgd.directions.neural import NeuralDirection, NeuralState
+
+__all__ = [
+    "AbstractDirection",
+    "Diagnostics",
+    "KernelDirection",
+    "LangevinDirection",
+    "NeuralDirection",
+    "NeuralState",
+]

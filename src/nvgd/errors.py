@@ -1,0 +1,58 @@
+"""What a person got wrong, said in one sentence, and the checks that say it."""
+
+import math
+from collections.abc import Collection
+from typing import Any
+
+import jax
+import numpy as np
+
+
+class InputError(ValueError):
+    """An argument that cannot be used; the message names it, what was given and the way out."""
+
+
+def is_concrete(value: Any) -> bool:
+    """Whether `value` is a number known now, not one traced through `jit` or `vmap`."""
+    return not isinstance(value, jax.core.Tracer)
+
+
+def check_positive(name: str, value: Any, *, zero_allowed: bool = False) -> None:
+    """Refuse a scalar that is not finite and positive; traced values pass unseen."""
+    if not is_concrete(value):
+        return
+    wanted = "a finite number ≥ 0" if zero_allowed else "a finite number > 0"
+    try:
+        number = float(np.asarray(value))
+    except (TypeError, ValueError):
+        raise InputError(f"{name} must be {wanted}, got {value!r}.") from None
+    if isinstance(value, bool) or not math.isfinite(number) or number < 0:
+        raise InputError(f"{name} must be {wanted}, got {value!r}.")
+    if number == 0 and not zero_allowed:
+        raise InputError(f"{name} must be {wanted}, got {value!r}.")
+
+
+def check_fraction(name: str, value: float) -> None:
+    """Refuse what does not lie strictly between 0 and 1."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not is_number or not 0 < value < 1:
+        raise InputError(f"{name} must lie strictly between 0 and 1, got {value!r}.")
+
+
+def check_count(name: str, value: Any, *, minimum: int = 1) -> None:
+    """Refuse what is not a whole number of at least `minimum`."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < minimum:
+        raise InputError(f"{name} must be a whole number ≥ {minimum}, got {value!r}.")
+
+
+def check_choice(name: str, value: Any, accepted: Collection[str]) -> None:
+    """Refuse a word that is not among `accepted`."""
+    if value not in accepted:
+        listed = ", ".join(repr(word) for word in accepted)
+        raise InputError(f"{name} must be one of {listed}, got {value!r}.")
+
+
+def check_step_size(name: str, value: Any) -> None:
+    """Accept a positive number or a schedule, a function from the step number to a number."""
+    if not callable(value):
+        check_positive(name, value)

@@ -1,0 +1,211 @@
+"""The whole algorithm: score, coordinates, direction, move."""
+
+import dataclasses
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
+
+from nvgd.coordinates import AbstractCoordinates, Identity
+from nvgd.directions import (
+    AbstractDirection,
+    Diagnostics,
+    KernelDirection,
+    LangevinDirection,
+    NeuralDirection,
+)
+from nvgd.errors import InputError
+from nvgd.movers import AbstractMover, Euler, StepSize, choose_mover
+from nvgd.target import Target
+
+
+class FlowState(NamedTuple):
+    """What the next step needs."""
+
+    particles: Float[Array, "n d"]
+    direction: PyTree
+    mover: PyTree
+    step: Int[Array, ""]
+
+
+class FlowInfo(NamedTuple):
+    """What a person may want to see of a step."""
+
+    log_density: Float[Array, ""]
+    """Mean over the particles, before the move."""
+    step_norm: Float[Array, ""]
+    """Root mean square distance that a particle moved."""
+    num_gradients: Int[Array, ""]
+    """How many gradients of the log density the step evaluated: one a particle."""
+    num_faulty_scores: Int[Array, ""]
+    """Particles whose log density or score was not finite before the move."""
+    num_faulty_moves: Int[Array, ""]
+    """Particles that the move made non-finite."""
+    diagnostics: Diagnostics
+    """The direction's own: `stein_discrepancy`, `inner_steps`, `bandwidth`, where they exist."""
+
+
+class ParticleFlow(eqx.Module):
+    """Particles that follow the gradient flow of KL(q‖p), discretised (paper, eqs. 1 and 2).
+
+    A step evaluates the score once a particle, expresses particles and scores in the coordinates,
+    asks the direction for velocities, and lets the mover apply them:
+
+        state = flow.init(target, particles, key=key)
+        state, info = flow.step(target, state, key=key)
+
+    The same key serves every step: the step number is folded in.
+    """
+
+    coordinates: AbstractCoordinates
+    direction: AbstractDirection
+    mover: AbstractMover
+
+    def __check_init__(self):
+        if self.direction.noise_share and not self.mover.takes_noise:
+            raise InputError(
+                f"{type(self.direction).__name__} adds noise scaled to a plain step and cannot be "
+                f"moved by {type(self.mover).__name__}: use Euler(step_size)."
+            )
+
+    def init(
+        self, target: Target, particles: Float[Array, "n d"], *, key: PRNGKeyArray
+    ) -> FlowState:
+        """The state before the first step; checks that the parts fit each other."""
+        if particles.ndim != 2 or particles.shape[1] != target.dim:
+            raise InputError(
+                f"particles must have shape (num_particles, {target.dim}), got {particles.shape}."
+            )
+        return FlowState(
+            particles,
+            self.direction.init(particles, key=key),
+            self.mover.init(particles),
+            jnp.array(0),
+        )
+
+    def step(
+        self, target: Target, state: FlowState, batch: PyTree = None, *, key: PRNGKeyArray
+    ) -> tuple[FlowState, FlowInfo]:
+        """One step; `batch` holds the data rows to estimate the score from, all if omitted."""
+        direction_key, move_key = jax.random.split(jax.random.fold_in(key, state.step))
+        particles = state.particles
+        log_densities, scores = target.log_densities_and_scores(particles, batch)
+
+        frame = self.coordinates.fit(particles)
+        expressed, expressed_scores = frame.express(particles, scores)
+        velocities, direction_state, diagnostics = self.direction(
+            expressed, expressed_scores, state.direction, key=direction_key
+        )
+        expressed, mover_state = self.mover(
+            expressed,
+            velocities,
+            self.direction.noise_share,
+            state.mover,
+            step=state.step,
+            key=move_key,
+        )
+        moved = frame.restore(expressed)
+
+        is_scored = jnp.isfinite(log_densities) & jnp.all(jnp.isfinite(scores), axis=-1)
+        is_moved = jnp.all(jnp.isfinite(moved), axis=-1)
+        info = FlowInfo(
+            log_density=jnp.mean(log_densities),
+            step_norm=jnp.sqrt(jnp.mean(jnp.sum((moved - particles) ** 2, axis=-1))),
+            num_gradients=jnp.array(len(particles)),
+            num_faulty_scores=jnp.sum(~is_scored),
+            num_faulty_moves=jnp.sum(~is_moved),
+            diagnostics=diagnostics,
+        )
+        return FlowState(moved, direction_state, mover_state, state.step + 1), info
+
+
+class NVGD(ParticleFlow):
+    """Neural variational gradient descent, Algorithm 1 of the paper.
+
+    Arguments:
+        step_size: ε, a number or schedule; 0.01 if neither it nor `optimizer` is given.
+        optimizer: an `optax` transformation that moves the particles instead.
+        coordinates: in which the witness sees the particles.
+        options: those of `NeuralDirection`: `witness`, `learning_rate`, `patience` and so on.
+    """
+
+    def __init__(
+        self,
+        step_size: StepSize | None = None,
+        *,
+        optimizer: optax.GradientTransformation | None = None,
+        coordinates: AbstractCoordinates = Identity(),
+        **options: Any,
+    ):
+        self.coordinates = coordinates
+        self.direction = _build_direction("NVGD", NeuralDirection, options)
+        self.mover = choose_mover(step_size, optimizer, default_step_size=1e-2)
+
+
+class SVGD(ParticleFlow):
+    """Stein variational gradient descent.
+
+    Arguments:
+        step_size: ε, a number or schedule; 0.05 if neither it nor `optimizer` is given.
+        optimizer: an `optax` transformation that moves the particles instead.
+        coordinates: in which the kernel sees the particles.
+        options: those of `KernelDirection`: `kernel` and `rescale`.
+    """
+
+    def __init__(
+        self,
+        step_size: StepSize | None = None,
+        *,
+        optimizer: optax.GradientTransformation | None = None,
+        coordinates: AbstractCoordinates = Identity(),
+        **options: Any,
+    ):
+        self.coordinates = coordinates
+        self.direction = _build_direction("SVGD", KernelDirection, options)
+        self.mover = choose_mover(step_size, optimizer, default_step_size=5e-2)
+
+
+class ULA(ParticleFlow):
+    """The unadjusted Langevin algorithm: x ← x + ε∇log p(x) + √(2ε) ξ.
+
+    With n particles it is the paper's parallel ULA. Sequential ULA is one particle of which every
+    k-th position is kept: `sample(target, ULA(), num_particles=1, thin=k)`.
+
+    Arguments:
+        step_size: ε, a number or schedule.
+    """
+
+    def __init__(self, step_size: StepSize = 1e-2):
+        self.coordinates = Identity()
+        self.direction = LangevinDirection()
+        self.mover = Euler(step_size)
+
+
+class SGLD(ParticleFlow):
+    """Stochastic gradient Langevin dynamics: ULA on a target that is seen in minibatches.
+
+    Arguments:
+        step_size: ε, a number or a schedule such as `polynomial_decay(1e-5)`. No default: a good
+            value is in proportion to one over the number of data rows.
+    """
+
+    def __init__(self, step_size: StepSize):
+        self.coordinates = Identity()
+        self.direction = LangevinDirection()
+        self.mover = Euler(step_size)
+
+
+def _build_direction(
+    method: str, kind: type[AbstractDirection], options: dict[str, Any]
+) -> AbstractDirection:
+    accepted = [field.name for field in dataclasses.fields(kind)]
+    unknown = [name for name in options if name not in accepted]
+    if unknown:
+        raise InputError(
+            f"{method} has no option {', '.join(unknown)}; it accepts step_size, optimizer, "
+            f"coordinates, {', '.join(accepted)}."
+        )
+    return kind(**options)

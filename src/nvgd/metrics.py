@@ -1,0 +1,213 @@
+"""How far particles are from draws of the target, or from the target itself.
+
+All pairs are visited in blocks, so memory grows with n, not n². A sampler is judged well only by
+several of these: MMD with a narrow kernel does not see far tails, the energy distance does.
+"""
+
+from collections.abc import Callable, Sequence
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PRNGKeyArray, PyTree
+
+from nvgd.errors import InputError, check_count, check_positive
+from nvgd.kernels import IMQ, AbstractKernel, squared_distances, stein_kernel
+
+# Rows and columns of pairs in memory at a time: 4 MB of 32-bit floats.
+BLOCK = 1024
+# The median heuristic looks at this many particles at the most.
+MEDIAN_SAMPLE = 1000
+
+
+def mmd_squared(
+    x: Float[Array, "n d"],
+    y: Float[Array, "m d"],
+    bandwidth: float | Sequence[float] = 1.0,
+    *,
+    unbiased: bool = True,
+) -> Float[Array, ""]:
+    """Squared maximum mean discrepancy with the kernel exp(−|x − y|²/(2h²)), the paper's measure.
+
+    MMD² = E k(x, x′) − 2 E k(x, y) + E k(y, y′)
+
+    Arguments:
+        bandwidth: h; of several values the kernels are averaged.
+        unbiased: leave out pairs of a particle with itself; the value can then be negative.
+    """
+    _check_samples(x, y, minimum=2 if unbiased else 1)
+    bandwidths = np.atleast_1d(np.asarray(bandwidth, float))
+    if bandwidths.ndim != 1 or not bandwidths.size:
+        raise InputError(f"bandwidth must be a number or a list of numbers, got {bandwidth!r}.")
+    for value in bandwidths:
+        check_positive("bandwidth", value)
+    return _mmd_squared(x, y, jnp.asarray(bandwidths, x.dtype), unbiased)
+
+
+@eqx.filter_jit
+def _mmd_squared(x: Array, y: Array, bandwidths: Array, unbiased: bool) -> Array:
+    def kernel(a: Array, b: Array) -> Array:
+        distances = squared_distances(a, b)
+        values = jax.lax.map(lambda h: jnp.exp(-0.5 * distances / h**2), bandwidths)
+        return jnp.mean(values, axis=0)
+
+    return (
+        _pair_mean(kernel, x, x, distinct=unbiased)
+        - 2 * _pair_mean(kernel, x, y)
+        + _pair_mean(kernel, y, y, distinct=unbiased)
+    )
+
+
+def energy_distance(
+    x: Float[Array, "n d"], y: Float[Array, "m d"], *, unbiased: bool = False
+) -> Float[Array, ""]:
+    """2 E|x − y| − E|x − x′| − E|y − y′|: zero only for equal distributions; sees all scales.
+
+    Arguments:
+        unbiased: leave out pairs of a particle with itself; the value can then be negative.
+    """
+    _check_samples(x, y, minimum=2 if unbiased else 1)
+    return _energy_distance(x, y, unbiased)
+
+
+@eqx.filter_jit
+def _energy_distance(x: Array, y: Array, unbiased: bool) -> Array:
+    def distance(a: Array, b: Array) -> Array:
+        return jnp.sqrt(squared_distances(a, b))
+
+    return (
+        2 * _pair_mean(distance, x, y)
+        - _pair_mean(distance, x, x, distinct=unbiased)
+        - _pair_mean(distance, y, y, distinct=unbiased)
+    )
+
+
+def kernel_stein_discrepancy(
+    particles: Float[Array, "n d"],
+    scores: Float[Array, "n d"],
+    kernel: AbstractKernel | None = None,
+    *,
+    unbiased: bool = True,
+) -> Float[Array, ""]:
+    """Squared kernelised Stein discrepancy of particles from the target with these scores.
+
+    It needs no draws of the target. The default kernel, `IMQ(1.0)`, detects non-convergence;
+    "median" takes its median over a thousand of the particles at the most.
+
+    Arguments:
+        scores: ∇log p at the particles.
+        unbiased: leave out pairs of a particle with itself; the value can then be negative.
+    """
+    _check_samples(particles, scores, minimum=2 if unbiased else 1)
+    if particles.shape != scores.shape:
+        raise InputError(
+            f"scores must have the particles' shape {particles.shape}, got {scores.shape}."
+        )
+    kernel = IMQ(1.0) if kernel is None else kernel
+    if not isinstance(kernel, AbstractKernel):
+        raise InputError(f"kernel must be an nvgd kernel such as IMQ(1.0), got {kernel!r}.")
+    return _kernel_stein_discrepancy(particles, scores, kernel, unbiased)
+
+
+@eqx.filter_jit
+def _kernel_stein_discrepancy(
+    particles: Array, scores: Array, kernel: AbstractKernel, unbiased: bool
+) -> Array:
+    stride = max(len(particles) // MEDIAN_SAMPLE, 1)
+    bandwidth = kernel.bandwidth_for(particles[::stride][:MEDIAN_SAMPLE])
+    # Only differences of positions count: centred, their products lose fewer digits.
+    points = (particles - jnp.mean(particles, axis=0), scores)
+
+    def pairs(a: tuple[Array, Array], b: tuple[Array, Array]) -> Array:
+        return stein_kernel(kernel, bandwidth, *a, *b)
+
+    return _pair_mean(pairs, points, points, distinct=unbiased)
+
+
+def sliced_wasserstein(
+    x: Float[Array, "n d"],
+    y: Float[Array, "m d"],
+    *,
+    num_projections: int = 100,
+    key: PRNGKeyArray | None = None,
+) -> Float[Array, ""]:
+    """Sliced Wasserstein-2 distance: root mean W₂² of one-dimensional projections.
+
+    Arguments:
+        num_projections: random directions, drawn from `key` (a fixed one if omitted).
+    """
+    _check_samples(x, y, minimum=1)
+    check_count("num_projections", num_projections)
+    key = jax.random.key(0) if key is None else key
+    return _sliced_wasserstein(x, y, num_projections, key)
+
+
+@eqx.filter_jit
+def _sliced_wasserstein(x: Array, y: Array, num_projections: int, key: PRNGKeyArray) -> Array:
+    n, m = len(x), len(y)
+    # Both quantile functions are constant between neighbouring levels of i/n and j/m.
+    levels = np.union1d(np.arange(n + 1) / n, np.arange(m + 1) / m)
+    middles = (levels[1:] + levels[:-1]) / 2
+    x_index, y_index = (np.minimum((middles * k).astype(int), k - 1) for k in (n, m))
+    widths = jnp.asarray(np.diff(levels), x.dtype)
+
+    def squared_distance(direction: Array) -> Array:
+        x_sorted, y_sorted = jnp.sort(x @ direction), jnp.sort(y @ direction)
+        return jnp.sum(widths * (x_sorted[x_index] - y_sorted[y_index]) ** 2)
+
+    directions = jax.random.normal(key, (num_projections, x.shape[1]), x.dtype)
+    directions = directions / jnp.linalg.norm(directions, axis=-1, keepdims=True)
+    return jnp.sqrt(jnp.mean(jax.lax.map(squared_distance, directions)))
+
+
+def _pair_mean(
+    function: Callable[[PyTree, PyTree], Array], x: PyTree, y: PyTree, *, distinct: bool = False
+) -> Float[Array, ""]:
+    """Mean of `function` over all pairs, without those of equal index if `distinct`."""
+    n, m = (len(jax.tree.leaves(side)[0]) for side in (x, y))
+    x_blocks, y_blocks = _blocks(x, n), _blocks(y, m)
+
+    def row_block(block: tuple[PyTree, Array]) -> Array:
+        rows, row_index = block
+
+        def column_block(total: Array, block: tuple[PyTree, Array]) -> tuple[Array, None]:
+            columns, column_index = block
+            counts = (row_index < n)[:, None] & (column_index < m)
+            if distinct:
+                counts &= row_index[:, None] != column_index
+            # Row sums first: adding a million terms one by one would cost digits.
+            return total + jnp.sum(jnp.where(counts, function(rows, columns), 0), axis=1), None
+
+        dtype = jax.tree.leaves(rows)[0].dtype
+        total, _ = jax.lax.scan(column_block, jnp.zeros(len(row_index), dtype), y_blocks)
+        return jnp.sum(total / m)
+
+    sums = jax.lax.map(row_block, x_blocks)
+    mean = jnp.sum(sums / n)
+    return mean * (m / (m - 1)) if distinct else mean
+
+
+def _blocks(points: PyTree, length: int) -> tuple[PyTree, Array]:
+    """Points cut into blocks of equal size, padded with zeros, and the index of each."""
+    size = min(BLOCK, length)
+    padding = -length % size
+
+    def cut(leaf: Array) -> Array:
+        padded = jnp.pad(leaf, ((0, padding), (0, 0)))
+        return padded.reshape(-1, size, leaf.shape[1])
+
+    return jax.tree.map(cut, points), jnp.arange(length + padding).reshape(-1, size)
+
+
+def _check_samples(x: Array, y: Array, *, minimum: int) -> None:
+    shapes = [getattr(side, "shape", type(side).__name__) for side in (x, y)]
+    if any(not isinstance(s, tuple) or len(s) != 2 for s in shapes) or shapes[0][1] != shapes[1][1]:
+        raise InputError(
+            f"both samples must be arrays of shape (n, d) with the same d, got {shapes[0]} and "
+            f"{shapes[1]}."
+        )
+    if min(len(x), len(y)) < minimum:
+        raise InputError(
+            f"both samples need at least {minimum} rows here, got {len(x)} and {len(y)}."
+        )
