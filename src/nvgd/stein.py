@@ -19,6 +19,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from nvgd.errors import InputError, check_choice, check_count
+from nvgd.witnesses import AbstractBatchedWitness
 
 Field = Callable[[Float[Array, " d"]], Float[Array, " d"]]
 
@@ -109,12 +110,16 @@ def values_and_divergences(
 ) -> tuple[Float[Array, "n d"], Float[Array, " n"]]:
     """f(x) and div f(x) at every particle, from one forward pass with its tangents."""
 
-    def at(x: Array, directions: Array) -> tuple[Array, Array]:
-        derivative = jax.vmap(lambda z: jax.jvp(field, (x,), (z,)), out_axes=(None, 0))
-        value, tangents = derivative(directions)
-        return value, weight * jnp.vdot(directions, tangents)
+    if isinstance(field, AbstractBatchedWitness):
+        values, tangents = field.values_and_tangents(particles, probes)
+    else:
 
-    return jax.vmap(at)(particles, probes)
+        def derivatives(x: Array, directions: Array) -> tuple[Array, Array]:
+            along = jax.vmap(lambda z: jax.jvp(field, (x,), (z,)), out_axes=(None, 0))
+            return along(directions)
+
+        values, tangents = jax.vmap(derivatives)(particles, probes)
+    return values, weight * jnp.sum(probes * tangents, axis=(1, 2))
 
 
 def divergence(

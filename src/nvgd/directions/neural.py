@@ -128,18 +128,22 @@ class NeuralDirection(AbstractDirection[NeuralState]):
 
         order = jax.random.permutation(split_key, num_particles)
         num_train = min(max(round(self.train_fraction * num_particles), 1), num_particles - 1)
-        train, validation = order[:num_train], order[num_train:]
+        train, validation = (
+            (particles[rows], scores[rows]) for rows in (order[:num_train], order[num_train:])
+        )
         # One set of probes for all evaluations of an iteration: they compare weights, not luck.
         validation_probes = estimator.probes(
             validation_key, num_particles - num_train, dim, particles.dtype
         )
         parameters, buffers = eqx.partition(state.arrays, eqx.is_inexact_array)
 
-        def discrepancy(parameters: PyTree, rows: Array, probes: Array) -> Float[Array, ""]:
+        def discrepancy(
+            parameters: PyTree, part: tuple[Array, Array], probes: Array
+        ) -> Float[Array, ""]:
             witness = eqx.combine(parameters, buffers, state.skeleton)
-            x = particles[rows]
-            field = values_and_divergences(witness, x, probes, estimator.weight(dim))
-            return jnp.mean(regularised_terms(*field, scores[rows]))
+            part_particles, part_scores = part
+            field = values_and_divergences(witness, part_particles, probes, estimator.weight(dim))
+            return jnp.mean(regularised_terms(*field, part_scores))
 
         def judge(loop: _Training) -> _Training:
             """Compare the present weights with the best so far on the validation particles."""
@@ -181,7 +185,7 @@ class NeuralDirection(AbstractDirection[NeuralState]):
             final, value = loop.best_parameters, loop.best_value
         else:
             final, value = loop.parameters, loop.value
-        # Weights that ran away are dropped by restore_best; the moments they left behind must be too.
+        # Weights that ran away are dropped by restore_best; the moments they left must be too.
         optimizer = _where(
             _all_finite(loop.optimizer), loop.optimizer, transformation.init(parameters)
         )

@@ -1,0 +1,208 @@
+"""The two-dimensional funnel, sampled by NVGD, SVGD and Langevin dynamics."""
+
+import dataclasses
+import json
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import numpy as np
+
+from nvgd.densities import Funnel
+from nvgd.errors import check_count, check_positive
+from nvgd.files import output_directory, write_atomically
+from nvgd.flow import NVGD, SVGD, ULA, FlowState, ParticleFlow
+from nvgd.metrics import energy_distance, mmd_squared
+from nvgd.sampling import sample
+
+EXACT = "exact sample"
+# Moments at which the MMD curve is taken and the animation has a picture.
+NUM_FRAMES = 60
+
+
+@dataclasses.dataclass(frozen=True)
+class Demo:
+    """Compare NVGD with SVGD and Langevin dynamics on the 2-D funnel: table, figure, animation."""
+
+    out: Path = Path("demo-results")
+    """Directory for demo.png, demo.gif and demo.json."""
+    num_particles: int = 100
+    """Particles of every method."""
+    num_steps: int = 2000
+    """Steps of every method, each one gradient a particle."""
+    step_size: float = 1e-2
+    """ε of NVGD and ULA; ULA also runs at ε/5 and rescaled SVGD at 5ε, as in the paper."""
+    num_seeds: int = 5
+    """Independent runs of every method."""
+
+    def __post_init__(self):
+        check_count("num_particles", self.num_particles, minimum=2)
+        check_count("num_steps", self.num_steps)
+        check_positive("step_size", self.step_size)
+        check_count("num_seeds", self.num_seeds)
+
+    def flows(self) -> dict[str, ParticleFlow]:
+        """The methods to compare."""
+        return {
+            "NVGD": NVGD(self.step_size),
+            "SVGD": SVGD(5 * self.step_size, rescale=True),
+            "ULA ε": ULA(self.step_size),
+            "ULA ε/5": ULA(self.step_size / 5),
+        }
+
+
+class MethodResult(NamedTuple):
+    """All runs of one method; the leading axis counts seeds."""
+
+    particles: np.ndarray
+    steps: np.ndarray
+    mmd_curves: np.ndarray
+    mmd: np.ndarray
+    energy: np.ndarray
+    seconds: np.ndarray
+
+
+class Frame(NamedTuple):
+    """A moment of the first NVGD run: particles, and the learned field at points of a grid."""
+
+    step: int
+    particles: np.ndarray
+    arrows: np.ndarray
+
+
+def run(config: Demo) -> None:
+    """Run every method, print the table, write the figure, the animation and the numbers."""
+    from tqdm import tqdm
+
+    from nvgd.experiments import demo_figures
+
+    out = output_directory(config.out)
+    funnel = Funnel(2)
+    coarse, fine = (
+        funnel.sample(jax.random.key(key), num_draws) for key, num_draws in ((2, 1000), (3, 5000))
+    )
+    flows = config.flows()
+    field = eqx.filter_jit(lambda witness, points: jax.vmap(witness)(points))
+    frames: list[Frame] = []
+    results: dict[str, MethodResult] = {}
+    num_runs = len(flows) * config.num_seeds
+    print(f"Funnel in 2 dimensions, {config.num_particles} particles, {config.num_steps} steps.")
+    with tqdm(total=num_runs * config.num_steps, unit="step", disable=None) as bar:
+        for name, flow in flows.items():
+            runs = []
+            for seed in range(config.num_seeds):
+                bar.set_description(f"{name}, run {seed + 1} of {config.num_seeds}")
+                start, is_filmed = bar.n, name == "NVGD" and seed == 0
+
+                def watch(state: FlowState, start: int = start, is_filmed: bool = is_filmed):
+                    bar.update(start + int(state.step) - bar.n)
+                    if is_filmed:
+                        arrows = field(state.direction.witness, demo_figures.ARROW_GRID)
+                        frames.append(
+                            Frame(int(state.step), np.asarray(state.particles), np.asarray(arrows))
+                        )
+
+                started = time.perf_counter()
+                posterior = sample(
+                    funnel.log_density,
+                    flow,
+                    dim=2,
+                    num_particles=config.num_particles,
+                    num_steps=config.num_steps,
+                    seed=seed,
+                    metrics={"mmd": lambda x: mmd_squared(x, coarse)},
+                    metrics_every=max(config.num_steps // NUM_FRAMES, 1),
+                    callback=watch,
+                    progress=False,
+                )
+                runs.append((posterior, time.perf_counter() - started))
+            results[name] = _collect(runs, fine)
+    exact = _exact(funnel, config, fine)
+    table = _table(results, exact)
+    print(table)
+    print("Mean ± sd over runs; mean and sd of x₁ should be 0 and 3. Seconds: the median run.")
+    write_atomically(
+        out / "demo.json", lambda path: path.write_text(_records(config, results, exact))
+    )
+    figure = demo_figures.draw(results, exact, funnel)
+    write_atomically(out / "demo.png", lambda path: figure.savefig(path, dpi=130))
+    print("Drawing the animation ...", flush=True)
+    write_atomically(out / "demo.gif", lambda path: demo_figures.animate(frames, funnel, path))
+    print(f"Wrote demo.png, demo.gif and demo.json to {out}.")
+
+
+def _collect(runs: list, reference: jax.Array) -> MethodResult:
+    posteriors = [posterior for posterior, _ in runs]
+    return MethodResult(
+        particles=np.stack([posterior.particles for posterior in posteriors]),
+        steps=posteriors[0].metrics["step"],
+        mmd_curves=np.stack([posterior.metrics["mmd"] for posterior in posteriors]),
+        mmd=np.array([mmd_squared(p.particles, reference) for p in posteriors]),
+        energy=np.array([energy_distance(p.particles, reference) for p in posteriors]),
+        seconds=np.array([seconds for _, seconds in runs]),
+    )
+
+
+def _exact(funnel: Funnel, config: Demo, reference: jax.Array) -> MethodResult:
+    """What independent draws of the same number score: the mark to beat."""
+    num_replicates = 20
+    draws = [
+        funnel.sample(jax.random.key(1000 + i), config.num_particles) for i in range(num_replicates)
+    ]
+    mmd = np.array([mmd_squared(x, reference) for x in draws])
+    return MethodResult(
+        particles=np.stack(draws),
+        steps=np.zeros(1),
+        mmd_curves=mmd[:, None],
+        mmd=mmd,
+        energy=np.array([energy_distance(x, reference) for x in draws]),
+        seconds=np.zeros(num_replicates),
+    )
+
+
+def _summary(result: MethodResult) -> dict[str, tuple[float, float]]:
+    """Mean and standard deviation over runs of what the table shows."""
+    first = result.particles[:, :, 0]
+    columns = {
+        "MMD²": result.mmd,
+        "energy distance": result.energy,
+        "mean of x₁": first.mean(axis=1),
+        "sd of x₁": first.std(axis=1),
+    }
+    return {name: (float(v.mean()), float(v.std())) for name, v in columns.items()}
+
+
+def _table(results: dict[str, MethodResult], exact: MethodResult) -> str:
+    lines = []
+    for name, result in {**results, EXACT: exact}.items():
+        summary = _summary(result)
+        if not lines:
+            lines.append(["", *summary, "seconds"])
+        digits = {"MMD²": 4, "energy distance": 3}
+        cells = [
+            f"{mean:.{digits.get(column, 2)}f} ± {sd:.{digits.get(column, 2)}f}"
+            for column, (mean, sd) in summary.items()
+        ]
+        lines.append([name, *cells, "" if name == EXACT else f"{np.median(result.seconds):.1f}"])
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    return "\n".join(
+        "  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True))
+        for line in lines
+    )
+
+
+def _records(config: Demo, results: dict[str, MethodResult], exact: MethodResult) -> str:
+    settings = {**dataclasses.asdict(config), "out": str(config.out)}
+    methods = {
+        name: {
+            "summary": _summary(result),
+            "seconds": result.seconds.tolist(),
+            "steps": result.steps.tolist(),
+            "mmd_curves": result.mmd_curves.tolist(),
+        }
+        for name, result in results.items()
+    }
+    records = {"settings": settings, "methods": methods, EXACT: {"summary": _summary(exact)}}
+    return json.dumps(records, indent=1)
