@@ -19,7 +19,7 @@ demo: $(READY)
 	$(BIN)/nvgd demo --out $(OUT)
 
 test: $(READY)
-	$(BIN)/python -m pytest --numprocesses 2
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadgroup
 
 lint: $(READY)
 	$(BIN)/ruff check .

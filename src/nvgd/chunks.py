@@ -59,7 +59,7 @@ def advance(
         moved, info = step(chunk.state, chunk.length)
         healthy = (info.num_faulty_scores == 0) & (info.num_faulty_moves == 0)
         kept = chunk.kept
-        if kept is not None:
+        if kept is not None and thin is not None:
             # Overwritten until its stride is over; what is left is the stride's last state.
             slot = chunk.state.step // thin - state.step // thin
             kept = kept.at[slot].set(moved.particles)

@@ -7,7 +7,6 @@ nvgd.metrics.energy_distance(posterior.particles, target.sample(jax.random.key(1
 
 import math
 from abc import abstractmethod
-from collections.abc import Sequence
 
 import equinox as eqx
 import jax
@@ -16,6 +15,7 @@ import numpy as np
 from jax.scipy.special import logsumexp
 from jax.scipy.stats import norm
 from jaxtyping import Array, Float, PRNGKeyArray
+from numpy.typing import ArrayLike
 
 from nvgd.errors import InputError, check_count, check_positive
 
@@ -24,8 +24,16 @@ class AbstractDensity(eqx.Module):
     """A normalised density that can be drawn from exactly."""
 
     dim: eqx.AbstractVar[int]
-    mean: eqx.AbstractVar[Float[Array, " d"]]
-    covariance: eqx.AbstractVar[Float[Array, "d d"]]
+
+    @property
+    @abstractmethod
+    def mean(self) -> Float[Array, " d"]:
+        """Exact mean."""
+
+    @property
+    @abstractmethod
+    def covariance(self) -> Float[Array, "d d"]:
+        """Exact covariance matrix."""
 
     @abstractmethod
     def log_density(self, x: Float[Array, " d"]) -> Float[Array, ""]:
@@ -39,20 +47,19 @@ class AbstractDensity(eqx.Module):
 class Gaussian(AbstractDensity):
     """N(mean, covariance); a vector of variances stands for a diagonal matrix."""
 
-    mean: Float[Array, " d"]
-    covariance: Float[Array, "d d"]
+    centre: Float[Array, " d"]
     cholesky: Float[Array, "d d"]
     dim: int = eqx.field(static=True)
 
     def __init__(
         self,
-        mean: Float[Array, " d"] | Sequence[float],
-        covariance: Float[Array, "d d"] | Float[Array, " d"] | Sequence,
+        mean: ArrayLike,
+        covariance: ArrayLike,
     ):
         # In double precision: single loses the small directions of an ill-conditioned matrix.
-        center, matrix = np.asarray(mean, np.float64), np.asarray(covariance, np.float64)
+        centre, matrix = np.asarray(mean, np.float64), np.asarray(covariance, np.float64)
         matrix = np.diag(matrix) if matrix.ndim == 1 else matrix
-        if center.ndim != 1 or matrix.shape != (len(center), len(center)):
+        if centre.ndim != 1 or matrix.shape != (len(centre), len(centre)):
             raise InputError(
                 "covariance must be a (d, d) matrix or d variances for a mean of length d, got "
                 f"shapes {np.shape(covariance)} and {np.shape(mean)}."
@@ -63,9 +70,8 @@ class Gaussian(AbstractDensity):
             lower = None
         if lower is None or not np.allclose(matrix, matrix.T):
             raise InputError("covariance must be symmetric and positive definite.")
-        self.mean, self.covariance = jnp.asarray(center), jnp.asarray(matrix)
-        self.cholesky = jnp.asarray(lower)
-        self.dim = len(center)
+        self.centre, self.cholesky = jnp.asarray(centre), jnp.asarray(lower)
+        self.dim = len(centre)
 
     @classmethod
     def ill_conditioned(
@@ -79,14 +85,24 @@ class Gaussian(AbstractDensity):
 
     def log_density(self, x):
         """Normalised Gaussian log density."""
-        whitened = jax.scipy.linalg.solve_triangular(self.cholesky, x - self.mean, lower=True)
+        whitened = jax.scipy.linalg.solve_triangular(self.cholesky, x - self.centre, lower=True)
         log_scale = jnp.sum(jnp.log(jnp.diagonal(self.cholesky)))
         return -0.5 * whitened @ whitened - log_scale - 0.5 * self.dim * math.log(2 * math.pi)
 
     def sample(self, key, num_draws):
         """mean + L ξ."""
-        noise = jax.random.normal(key, (num_draws, self.dim), self.mean.dtype)
-        return self.mean + noise @ self.cholesky.T
+        noise = jax.random.normal(key, (num_draws, self.dim), self.centre.dtype)
+        return self.centre + noise @ self.cholesky.T
+
+    @property
+    def mean(self):
+        """As given."""
+        return self.centre
+
+    @property
+    def covariance(self):
+        """As given."""
+        return self.cholesky @ self.cholesky.T
 
 
 class Funnel(AbstractDensity):
@@ -171,9 +187,9 @@ class GaussianMixture(AbstractDensity):
 
     def __init__(
         self,
-        means: Float[Array, "K d"] | Sequence[Sequence[float]] = ((-3.0, 0.0), (3.0, 0.0)),
-        scales: float | Sequence[float] | Float[Array, " K"] = 1.0,
-        weights: Sequence[float] | Float[Array, " K"] | None = None,
+        means: ArrayLike = ((-3.0, 0.0), (3.0, 0.0)),
+        scales: ArrayLike = 1.0,
+        weights: ArrayLike | None = None,
     ):
         self.means = jnp.asarray(means, float)
         if self.means.ndim != 2 or not self.means.size:

@@ -4,8 +4,8 @@ import math
 from collections.abc import Collection
 from typing import Any
 
-import jax
 import numpy as np
+from jax.core import Tracer
 
 
 class InputError(ValueError):
@@ -14,7 +14,7 @@ class InputError(ValueError):
 
 def is_concrete(value: Any) -> bool:
     """Whether `value` is a number known now, not one traced through `jit` or `vmap`."""
-    return not isinstance(value, jax.core.Tracer)
+    return not isinstance(value, Tracer)
 
 
 def check_positive(name: str, value: Any, *, zero_allowed: bool = False) -> None:

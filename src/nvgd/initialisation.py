@@ -56,7 +56,7 @@ def _num_faulty(target: Target, particles: Array, rows: Array | None) -> Array:
 
 def num_faulty(target: Target, particles: Array, rows: np.ndarray | None) -> int:
     """Particles at which log density or score is not finite, on one batch if there are batches."""
-    return int(_num_faulty(target, particles, rows))
+    return int(_num_faulty(target, particles, None if rows is None else jnp.asarray(rows)))
 
 
 def check_start(target: Target, particles: Array, rows: np.ndarray | None) -> None:

@@ -91,11 +91,39 @@ def squared_distances(x: Float[Array, "n d"], y: Float[Array, "m d"]) -> Float[A
 def median_bandwidth(particles: Float[Array, "n d"]) -> Float[Array, ""]:
     """The median heuristic h = √(med²/(2 log n)), med² over all pairs of distinct particles."""
     num_particles = len(particles)
-    rows, columns = jnp.triu_indices(num_particles, k=1)
-    distances = squared_distances(particles, particles)[rows, columns]
+    num_pairs = num_particles * (num_particles - 1) // 2
+    distances = squared_distances(particles, particles)
+
+    # The full matrix holds the diagonal's zeros first and then every pair twice.
+    rank, next_rank = (num_particles + 2 * k for k in ((num_pairs - 1) // 2, num_pairs // 2))
+    lower = _order_statistic(distances, rank)
+    is_above = distances > lower
+    upper = jnp.min(jnp.where(is_above, distances, jnp.inf))
+    upper = jnp.where(distances.size - jnp.sum(is_above) > next_rank, lower, upper)
+    median = (lower + upper) / 2
     # Particles that coincide would make h zero and every kernel value NaN.
     smallest = jnp.finfo(particles.dtype).tiny ** 0.5
-    return jnp.sqrt(jnp.maximum(jnp.median(distances) / (2 * jnp.log(num_particles)), smallest))
+    return jnp.sqrt(jnp.maximum(median / (2 * jnp.log(num_particles)), smallest))
+
+
+def _order_statistic(values: Float[Array, "n m"], rank: int) -> Float[Array, ""]:
+    """The entry of this rank, from 0, among non-negative values.
+
+    Bisection on the bit pattern, which sorts as the numbers do: 32 or 64 passes over the values,
+    many times faster than sorting them.
+    """
+    integer = jnp.int64 if values.dtype == jnp.float64 else jnp.int32
+    bits = jax.lax.bitcast_convert_type(values, integer)
+
+    def halve(_, bounds: tuple[Array, Array]) -> tuple[Array, Array]:
+        low, high = bounds
+        middle = low + (high - low) // 2
+        is_enough = jnp.sum(bits <= middle) > rank
+        return jnp.where(is_enough, low, middle + 1), jnp.where(is_enough, middle, high)
+
+    bounds = (jnp.zeros((), integer), jnp.max(bits))
+    low, _ = jax.lax.fori_loop(0, jnp.iinfo(integer).bits, halve, bounds)
+    return jax.lax.bitcast_convert_type(low, values.dtype)
 
 
 def stein_kernel(

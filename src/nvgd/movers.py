@@ -18,7 +18,7 @@ StepSize = float | Float[Array, ""] | optax.Schedule
 class AbstractMover(eqx.Module, Generic[State]):
     """Applies velocities; adds the noise that the direction asks for, if it can."""
 
-    takes_noise: eqx.AbstractClassVar[bool]
+    takes_noise: ClassVar[bool]
     """Whether noise of the right size for its step can be added."""
 
     @abstractmethod
@@ -95,7 +95,7 @@ class Optax(AbstractMover[PyTree]):
         """One update."""
         del noise_share, step, key
         updates, state = self.transformation.update(-velocities, state, particles)
-        return particles + updates, state
+        return jnp.asarray(optax.apply_updates(particles, updates)), state
 
 
 def choose_mover(

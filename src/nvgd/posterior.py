@@ -50,7 +50,7 @@ class Posterior:
 
     def summary(self) -> str:
         """A table of mean, standard deviation and quantiles of every scalar in `draws`."""
-        rows = [("", "mean", "sd", "5%", "50%", "95%")]
+        rows: list[tuple[str, ...]] = [("", "mean", "sd", "5%", "50%", "95%")]
         for name, values in self.draws.items():
             columns = np.asarray(values).reshape(len(self.particles), -1)
             indices = np.ndindex(values.shape[1:])

@@ -93,9 +93,9 @@ def sample(
         run.check_end()
     if run.status != "completed":
         warnings.warn(RunStopped(run.status), stacklevel=2)
-    kept = [run.state.particles] if thin is None or not run.kept else run.kept
+    particles = np.concatenate(run.kept) if run.kept else run.state.particles
     return Posterior(
-        particles=jnp.concatenate(kept),
+        particles=jnp.asarray(particles),
         target=target,
         flow=flow,
         state=run.state,
@@ -121,7 +121,7 @@ class _Run:
         self.shuffle, self.thin = shuffle, thin
         self.state, self.previous = state, state
         self.status = "completed"
-        self.kept: list[Array] = []
+        self.kept: list[np.ndarray] = []
         self._infos: list[FlowInfo] = []
 
     def go(self, num_steps: int, watch: "_Watch", progress: bool) -> None:
@@ -161,13 +161,14 @@ class _Run:
             self.target,
             self.state,
             self.previous,
-            rows,
+            None if rows is None else jnp.asarray(rows),
             jnp.array(length),
             thin=self.thin,
             key=self.key,
         )
         tried = int(chunk.length)
-        infos = jax.tree.map(lambda leaf: np.asarray(leaf[:tried]), chunk.infos)
+        # Cut on the host: on the device every length would be a program of its own.
+        infos = jax.tree.map(lambda leaf: np.asarray(leaf)[:tried], chunk.infos)
         self.state, self.previous = chunk.state, chunk.previous
         taken = tried
         if not chunk.healthy:
@@ -175,7 +176,7 @@ class _Run:
             self._fail(step + tried, jax.tree.map(lambda leaf: leaf[-1], infos))
         if self.thin is not None and chunk.kept is not None:
             first, last = step // self.thin, self.num_steps // self.thin
-            self.kept.extend(chunk.kept[: last - first])
+            self.kept.extend(np.asarray(chunk.kept)[: last - first])
         self._infos.append(jax.tree.map(lambda leaf: leaf[:taken], infos))
         return taken
 
@@ -245,7 +246,7 @@ class _Watch:
             return
         if self._rows and self._rows[-1]["step"] == step:
             return
-        row = {"step": step}
+        row: dict[str, float] = {"step": step}
         for name, metric in self.metrics.items():
             try:
                 row[name] = float(metric(state.particles))

@@ -204,8 +204,8 @@ def _checked_callable(name: str, function: Any, *, optional: bool = False) -> An
 
 
 def _num_rows(data: PyTree) -> int:
-    lengths = {leaf.shape[0] if leaf.ndim else None for leaf in jax.tree.leaves(data)}
-    if len(lengths) != 1 or None in lengths or 0 in lengths:
+    lengths = {leaf.shape[0] if leaf.ndim else 0 for leaf in jax.tree.leaves(data)}
+    if len(lengths) != 1 or 0 in lengths:
         raise InputError(
             "data must be arrays that share a leading axis of one or more rows, got shapes "
             f"{[leaf.shape for leaf in jax.tree.leaves(data)]}."

@@ -5,7 +5,7 @@ The gradient flow of KL(q‖p) moves particles along ∇log p − ∇log q (pape
 """
 
 from abc import abstractmethod
-from typing import Generic, TypeVar
+from typing import ClassVar, Generic, TypeVar
 
 import equinox as eqx
 import jax
@@ -22,10 +22,10 @@ Diagnostics = dict[str, Array]
 class AbstractDirection(eqx.Module, Generic[State]):
     """Chooses velocities from particles and their scores; never calls the log density itself."""
 
-    noise_share: eqx.AbstractClassVar[float]
+    noise_share: ClassVar[float]
     """Which share of −∇log q is left to noise that the mover adds: 0, or 1 for Langevin."""
 
-    min_particles: eqx.AbstractClassVar[int]
+    min_particles: ClassVar[int]
     """The fewest particles the direction can work with."""
 
     @abstractmethod

@@ -16,6 +16,7 @@ from nvgd.files import output_directory, write_atomically
 from nvgd.flow import NVGD, SVGD, ULA, FlowState, ParticleFlow
 from nvgd.metrics import energy_distance, mmd_squared
 from nvgd.sampling import sample
+from nvgd.witnesses import Witness
 
 EXACT = "exact sample"
 # Moments at which the MMD curve is taken and the animation has a picture.
@@ -65,11 +66,12 @@ class MethodResult(NamedTuple):
 
 
 class Frame(NamedTuple):
-    """A moment of the first NVGD run: particles, and the learned field at points of a grid."""
+    """A moment of the first NVGD run, with the learned field at the particles and on a grid."""
 
     step: int
     particles: np.ndarray
-    arrows: np.ndarray
+    particle_arrows: np.ndarray
+    grid_arrows: np.ndarray
 
 
 def run(config: Demo) -> None:
@@ -81,10 +83,9 @@ def run(config: Demo) -> None:
     out = output_directory(config.out)
     funnel = Funnel(2)
     coarse, fine = (
-        funnel.sample(jax.random.key(key), num_draws) for key, num_draws in ((2, 1000), (3, 5000))
+        funnel.sample(jax.random.key(key), num_draws) for key, num_draws in ((2, 1000), (3, 2000))
     )
     flows = config.flows()
-    field = eqx.filter_jit(lambda witness, points: jax.vmap(witness)(points))
     frames: list[Frame] = []
     results: dict[str, MethodResult] = {}
     num_runs = len(flows) * config.num_seeds
@@ -99,10 +100,7 @@ def run(config: Demo) -> None:
                 def watch(state: FlowState, start: int = start, is_filmed: bool = is_filmed):
                     bar.update(start + int(state.step) - bar.n)
                     if is_filmed:
-                        arrows = field(state.direction.witness, demo_figures.ARROW_GRID)
-                        frames.append(
-                            Frame(int(state.step), np.asarray(state.particles), np.asarray(arrows))
-                        )
+                        frames.append(_film(state))
 
                 started = time.perf_counter()
                 posterior = sample(
@@ -131,6 +129,19 @@ def run(config: Demo) -> None:
     print("Drawing the animation ...", flush=True)
     write_atomically(out / "demo.gif", lambda path: demo_figures.animate(frames, funnel, path))
     print(f"Wrote demo.png, demo.gif and demo.json to {out}.")
+
+
+@eqx.filter_jit
+def _field(witness: Witness, points: jax.Array) -> jax.Array:
+    return jax.vmap(witness)(points)
+
+
+def _film(state: FlowState) -> Frame:
+    from nvgd.experiments.demo_figures import ARROW_GRID
+
+    witness = state.direction.witness
+    shots = (state.particles, _field(witness, state.particles), _field(witness, ARROW_GRID))
+    return Frame(int(state.step), *(np.asarray(shot) for shot in shots))
 
 
 def _collect(runs: list, reference: jax.Array) -> MethodResult:

@@ -7,9 +7,10 @@ import jax
 import jax.numpy as jnp
 import matplotlib.pyplot as plt
 import numpy as np
-from matplotlib.animation import FuncAnimation, PillowWriter
+from matplotlib.animation import PillowWriter
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.quiver import Quiver
 
 from nvgd.densities import Funnel
 
@@ -18,11 +19,20 @@ if TYPE_CHECKING:
 
 # x₂ across, x₁ up: the neck of the funnel at the bottom.
 ACROSS, UP = (-13.0, 13.0), (-9.5, 9.0)
+# How many nats below its maximum the target is still shown.
+DEPTH = 10
 COLOURS = {"NVGD": "#d1495b", "SVGD": "#2e6f95", "ULA ε": "#e9a23b", "ULA ε/5": "#7a9e7e"}
-DENSITY_COLOURS = "Greys"
 
-_across, _up = np.meshgrid(np.linspace(-12, 12, 17), np.linspace(-8.5, 8, 15))
-ARROW_GRID = jnp.asarray(np.stack([_up.ravel(), _across.ravel()], axis=1))
+
+def _arrow_grid() -> jax.Array:
+    """Points of a grid where the target has mass: elsewhere the witness only extrapolates."""
+    across, up = np.meshgrid(np.linspace(-12, 12, 21), np.linspace(-8.5, 8, 18))
+    points = jnp.asarray(np.stack([up.ravel(), across.ravel()], axis=1))
+    values = jax.vmap(Funnel(2).log_density)(points)
+    return points[values > values.max() - DEPTH]
+
+
+ARROW_GRID = _arrow_grid()
 
 
 def draw(results: dict[str, "MethodResult"], exact: "MethodResult", funnel: Funnel) -> Figure:
@@ -69,49 +79,56 @@ def _draw_curves(axes: Axes, results: dict[str, "MethodResult"], exact: "MethodR
 
 
 def draw_density(axes: Axes, funnel: Funnel) -> None:
-    """Filled contours of the true log density."""
-    across, up = np.meshgrid(np.linspace(*ACROSS, 240), np.linspace(*UP, 240))
+    """Shades of the true log density in steps of one nat."""
+    across, up = np.meshgrid(np.linspace(*ACROSS, 400), np.linspace(*UP, 400))
     points = jnp.asarray(np.stack([up.ravel(), across.ravel()], axis=1))
     values = np.asarray(jax.vmap(funnel.log_density)(points)).reshape(up.shape)
-    levels = values.max() - np.array([60, 20, 10, 7, 5, 3.5, 2.5, 1.5, 0.7, 0])
-    axes.contourf(across, up, values, levels=levels, cmap=DENSITY_COLOURS, alpha=0.75)
+    depth = np.ceil(np.clip(values.max() - values, 0, DEPTH))
+    # A picture, not contours: an animation draws it again in every frame.
+    axes.imshow(
+        -depth,
+        extent=(*ACROSS, *UP),
+        origin="lower",
+        aspect="auto",
+        cmap="Greys",
+        vmax=DEPTH,
+    )
     axes.set(xlim=ACROSS, ylim=UP)
 
 
 def animate(frames: list["Frame"], funnel: Funnel, path: Path) -> None:
     """NVGD's particles along the arrows of the field it has learned (the paper's Figure 1)."""
-    figure, axes = plt.subplots(figsize=(4.6, 4.6), layout="constrained")
+    figure, axes = plt.subplots(figsize=(4.6, 4.6), dpi=80, layout="constrained")
     draw_density(axes, funnel)
     grid = np.asarray(ARROW_GRID)
-    unit = _unit_arrows(frames[0].arrows)
-    arrows = axes.quiver(
-        grid[:, 1],
-        grid[:, 0],
-        unit[:, 1],
-        unit[:, 0],
-        color="#2e6f95",
-        alpha=0.75,
-        scale=24,
-        width=0.004,
-    )
+    field = _quiver(axes, grid, color="#9db8cc")
+    own = _quiver(axes, frames[0].particles, color="#22313f")
+    # One unit for the whole film: arrows shrink as the particles settle.
+    unit = float(np.median([np.linalg.norm(f.particle_arrows, axis=1) for f in frames]))
     points = axes.scatter([], [], s=14, color=COLOURS["NVGD"], linewidths=0, zorder=3)
+    title = axes.set_title("NVGD, step 0", fontsize=11)
     axes.set(xlabel="$x_2$", ylabel="$x_1$")
-
-    def show(frame: "Frame") -> tuple:
-        unit = _unit_arrows(frame.arrows)
-        arrows.set_UVC(unit[:, 1], unit[:, 0])
-        points.set_offsets(frame.particles[:, ::-1])
-        axes.set_title(f"NVGD, step {frame.step}", fontsize=11)
-        return points, arrows
-
-    # Hold the last picture for a while before the loop starts again.
-    shown = [*frames, *[frames[-1]] * 10]
-    animation = FuncAnimation(figure, show, frames=shown, interval=90)
-    animation.save(path, writer=PillowWriter(fps=11), dpi=80)
+    figure.canvas.draw()
+    # Lay out once: the frames differ in nothing that could change it.
+    figure.set_layout_engine("none")
+    writer = PillowWriter(fps=11)
+    with writer.saving(figure, str(path), dpi=80):
+        # The last picture is held for a while before the loop starts again.
+        for frame in [*frames, *[frames[-1]] * 12]:
+            field.set_UVC(*_compressed(frame.grid_arrows, unit).T[::-1])
+            own.set_UVC(*_compressed(frame.particle_arrows, unit).T[::-1])
+            own.set_offsets(frame.particles[:, ::-1])
+            points.set_offsets(frame.particles[:, ::-1])
+            title.set_text(f"NVGD, step {frame.step}")
+            writer.grab_frame()
     plt.close(figure)
 
 
-def _unit_arrows(vectors: np.ndarray) -> np.ndarray:
-    """Directions with lengths compressed to (0, 1): the field spans orders of magnitude."""
-    length = np.linalg.norm(vectors, axis=1, keepdims=True)
-    return vectors / np.maximum(length, 1e-12) * (length / (length + np.median(length) + 1e-12))
+def _quiver(axes: Axes, points: np.ndarray, color: str) -> Quiver:
+    still = np.zeros(len(points))
+    return axes.quiver(*points.T[::-1], still, still, color=color, scale=18, width=0.004)
+
+
+def _compressed(vectors: np.ndarray, unit: float) -> np.ndarray:
+    """Directions with lengths |v|/(|v| + unit): the field spans orders of magnitude."""
+    return vectors / (np.linalg.norm(vectors, axis=1, keepdims=True) + unit)
