@@ -52,6 +52,18 @@ def check_choice(name: str, value: Any, accepted: Collection[str]) -> None:
         raise InputError(f"{name} must be one of {listed}, got {value!r}.")
 
 
+def check_callable(name: str, value: Any, *, optional: bool = False) -> None:
+    """Refuse what is not a function; None passes if the argument is optional."""
+    if not callable(value) and not (optional and value is None):
+        raise InputError(f"{name} must be a function, got {value!r}.")
+
+
+def check_kind(name: str, value: Any, kind: type, examples: str) -> None:
+    """Refuse what is not one of the library's own objects of this kind."""
+    if not isinstance(value, kind):
+        raise InputError(f"{name} must be an nvgd object such as {examples}, got {value!r}.")
+
+
 def check_step_size(name: str, value: Any) -> None:
     """Accept a positive number or a schedule, a function from the step number to a number."""
     if not callable(value):

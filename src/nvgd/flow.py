@@ -17,7 +17,7 @@ from nvgd.directions import (
     LangevinDirection,
     NeuralDirection,
 )
-from nvgd.errors import InputError
+from nvgd.errors import InputError, check_kind
 from nvgd.movers import AbstractMover, Euler, StepSize, choose_mover
 from nvgd.target import Target
 
@@ -65,6 +65,9 @@ class ParticleFlow(eqx.Module):
     mover: AbstractMover
 
     def __check_init__(self):
+        check_kind("coordinates", self.coordinates, AbstractCoordinates, "Identity()")
+        check_kind("direction", self.direction, AbstractDirection, "NeuralDirection()")
+        check_kind("mover", self.mover, AbstractMover, "Euler(1e-2)")
         if self.direction.noise_share and not self.mover.takes_noise:
             raise InputError(
                 f"{type(self.direction).__name__} adds noise scaled to a plain step and cannot be "

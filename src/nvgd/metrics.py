@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
-from nvgd.errors import InputError, check_count, check_positive
+from nvgd.errors import InputError, check_count, check_kind, check_positive
 from nvgd.kernels import IMQ, AbstractKernel, squared_distances, stein_kernel
 
 # Rows and columns of pairs in memory at a time: 4 MB of 32-bit floats.
@@ -105,8 +105,7 @@ def kernel_stein_discrepancy(
             f"scores must have the particles' shape {particles.shape}, got {scores.shape}."
         )
     kernel = IMQ(1.0) if kernel is None else kernel
-    if not isinstance(kernel, AbstractKernel):
-        raise InputError(f"kernel must be an nvgd kernel such as IMQ(1.0), got {kernel!r}.")
+    check_kind("kernel", kernel, AbstractKernel, "IMQ(1.0)")
     return _kernel_stein_discrepancy(particles, scores, kernel, unbiased)
 
 

@@ -52,7 +52,7 @@ class Posterior:
         """A table of mean, standard deviation and quantiles of every scalar in `draws`."""
         rows: list[tuple[str, ...]] = [("", "mean", "sd", "5%", "50%", "95%")]
         for name, values in self.draws.items():
-            columns = np.asarray(values).reshape(len(self.particles), -1)
+            columns = np.asarray(values, np.float64).reshape(len(self.particles), -1)
             indices = np.ndindex(values.shape[1:])
             for index, column in zip(indices, columns.T, strict=True):
                 label = name + (f"[{', '.join(map(str, index))}]" if index else "")

@@ -12,7 +12,7 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from nvgd.chunks import CAPACITY, advance
 from nvgd.data import EpochShuffle
-from nvgd.errors import InputError, check_count
+from nvgd.errors import InputError, check_callable, check_count, check_kind
 from nvgd.flow import NVGD, FlowInfo, FlowState, ParticleFlow
 from nvgd.initialisation import check_start, num_faulty, starting_particles
 from nvgd.posterior import Posterior
@@ -65,8 +65,7 @@ def sample(
     """
     target = as_target(target, dim, example)
     flow = NVGD() if flow is None else flow
-    if not isinstance(flow, ParticleFlow):
-        raise InputError(f"flow must be a ParticleFlow such as nvgd.NVGD(), got {flow!r}.")
+    check_kind("flow", flow, ParticleFlow, "NVGD()")
     check_count("num_steps", num_steps)
     check_count("seed", seed, minimum=0)
     if thin is not None:
@@ -76,6 +75,9 @@ def sample(
     if metrics_every is None:
         metrics_every = max(num_steps // 100, 1)
     check_count("metrics_every", metrics_every)
+    for name, metric in (metrics or {}).items():
+        check_callable(f"metrics[{name!r}]", metric)
+    check_callable("callback", callback, optional=True)
 
     particle_key, init_key, run_key = jax.random.split(jax.random.key(seed), 3)
     particles = starting_particles(target, initial, num_particles, particle_key)

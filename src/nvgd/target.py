@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, PyTree
 
-from nvgd.errors import InputError, check_count
+from nvgd.errors import InputError, check_callable, check_count
 
 Position = PyTree
 LogDensity = Callable[[Position], Any]
@@ -70,9 +70,11 @@ class Target(eqx.Module):
     ):
         self.dim, self.unravel = _layout(dim, example)
         self.names = _checked_names(names, self.dim, self.unravel)
-        self.constrain = _checked_callable("constrain", constrain, optional=True)
-        self.log_prior = _checked_callable("log_density", log_density)
-        self.log_likelihood = _checked_callable("log_likelihood", log_likelihood, optional=True)
+        check_callable("log_density", log_density)
+        check_callable("log_likelihood", log_likelihood, optional=True)
+        check_callable("constrain", constrain, optional=True)
+        self.log_prior, self.log_likelihood = log_density, log_likelihood
+        self.constrain = constrain
         self.data = jax.tree.map(jnp.asarray, data)
         self.batch_size = batch_size
         _check_scalar("log_density", log_density, self)
@@ -195,12 +197,6 @@ def _checked_names(
     if len(names) != dim or len(set(names)) != dim:
         raise InputError(f"names must be {dim} different strings, one a coordinate, got {names}.")
     return names
-
-
-def _checked_callable(name: str, function: Any, *, optional: bool = False) -> Any:
-    if not callable(function) and not (optional and function is None):
-        raise InputError(f"{name} must be a function, got {function!r}.")
-    return function
 
 
 def _num_rows(data: PyTree) -> int:

@@ -6,6 +6,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from nvgd.directions.base import AbstractDirection, Diagnostics, norm_squared
+from nvgd.errors import check_kind
 from nvgd.kernels import RBF, AbstractKernel, squared_distances
 
 
@@ -26,6 +27,9 @@ class KernelDirection(AbstractDirection[None]):
 
     noise_share: ClassVar[float] = 0.0
     min_particles: ClassVar[int] = 2
+
+    def __check_init__(self):
+        check_kind("kernel", self.kernel, AbstractKernel, "RBF()")
 
     def init(self, particles: Float[Array, "n d"], *, key: PRNGKeyArray) -> None:
         """Nothing to remember."""

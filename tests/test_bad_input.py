@@ -1,0 +1,157 @@
+"""Wrong input gets one clear sentence.
+
+The cases run in a process without run-time type checking, as a user's would.
+"""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+PREAMBLE = """
+import json, sys
+import jax, jax.numpy as jnp, numpy as np, optax, equinox as eqx
+import nvgd
+from nvgd import densities, metrics
+
+def good(x):
+    return -0.5 * jnp.sum(x**2)
+
+def run(log_density=good, flow=None, **options):
+    options = {"dim": 2, "num_steps": 3, "progress": False, **options}
+    return nvgd.sample(log_density, flow, **options)
+
+messages = {}
+for code in json.load(sys.stdin):
+    try:
+        eval(code)
+        messages[code] = "no error"
+    except nvgd.InputError as error:
+        messages[code] = str(error)
+    except Exception as error:
+        messages[code] = f"{type(error).__name__}: {error}"
+json.dump(messages, sys.stdout)
+"""
+
+CASES = {
+    # The log density at the start.
+    "run(lambda x: jnp.log(x[0]))": r"not finite at \d+ of 100 starting particles.*initial=",
+    "run(lambda x: jnp.nan * x[0])": "not finite at 100 of 100 starting particles",
+    "run(lambda x: -x)": r"log_density must return a scalar, got an array of shape \(2,\); sum",
+    "run(lambda x: (x[0], x[1]))": "log_density must return a scalar, got a tuple",
+    "run(lambda x: float(np.sum(np.asarray(x))))": "must be written with jax.numpy",
+    "run(lambda x: x @ jnp.ones(3))": "could not be evaluated at a position with 2 coordinates",
+    "run(3.0)": "log_density must be a function, got 3.0",
+    # Dimension, example, particles.
+    "run(dim=0)": "dim must be a whole number ≥ 1, got 0",
+    "run(dim=2.5)": "dim must be a whole number ≥ 1, got 2.5",
+    "run(dim=None)": "give either dim .* or example",
+    "run(example=jnp.zeros(2))": "give either dim .* or example",
+    "run(dim=None, example={'k': 3})": r"floating-point values only .*got \['int32'\]",
+    "run(dim=None, example='abc')": "example must hold only numbers and arrays",
+    "run(nvgd.Target(good, dim=2))": "a Target has its own",
+    "run(num_particles=0)": "num_particles must be a whole number ≥ 1, got 0",
+    "run(num_particles=1)": "num_particles must be at least 2 for NeuralDirection, got 1",
+    "run(flow=nvgd.SVGD(), num_particles=1)": "at least 2 for KernelDirection, got 1",
+    "run(initial=np.zeros((5, 3)))": r"initial must have shape \(num_particles, 2\), got \(5, 3\)",
+    "run(initial=np.zeros((5, 2)), num_particles=6)": "holds 5 particles but num_particles is 6",
+    "run(initial=np.full((5, 2), np.nan))": "initial must hold finite numbers only",
+    "run(initial={'a': 1})": "initial must",
+    # Run settings.
+    "run(num_steps=0)": "num_steps must be a whole number ≥ 1, got 0",
+    "run(num_steps='many')": "num_steps must be a whole number ≥ 1, got 'many'",
+    "run(seed=-1)": "seed must be a whole number ≥ 0, got -1",
+    "run(thin=4)": "thin must be at most num_steps, 3, got 4",
+    "run(thin=0)": "thin must be a whole number ≥ 1, got 0",
+    "run(metrics_every=0)": "metrics_every must be a whole number ≥ 1, got 0",
+    "run(metrics={'m': lambda x: x})": r"metrics\['m'\] must map particles to a number",
+    "run(metrics={'m': 3})": r"metrics\['m'\] must be a function, got 3",
+    "run(flow=nvgd.NVGD)": r"flow must be an nvgd object such as NVGD\(\), got <class",
+    "run(flow='nvgd')": "flow must be an nvgd object",
+    "run(particles=3)": "unexpected keyword argument 'particles'",
+    # Methods.
+    "nvgd.NVGD(-0.1)": r"step_size must be a finite number > 0, got -0.1",
+    "nvgd.ULA(0)": r"step_size must be a finite number > 0, got 0",
+    "nvgd.SVGD(float('nan'))": "step_size must be a finite number > 0, got nan",
+    "nvgd.SGLD('fast')": "step_size must be a finite number > 0, got 'fast'",
+    "nvgd.SGLD(jnp.array(-1.0))": "step_size must be a finite number > 0",
+    "nvgd.NVGD(0.1, optimizer=optax.adam(0.1))": "give step_size .* or optimizer .*, not both",
+    "nvgd.SVGD(optimizer='adam')": "optimizer must be an optax transformation",
+    "nvgd.NVGD(learning_rates=1)": "NVGD has no option learning_rates; it accepts step_size",
+    "nvgd.SVGD(kernel_width=1)": "SVGD has no option kernel_width; it accepts .*kernel, rescale",
+    "nvgd.NVGD(learning_rate=0)": "learning_rate must be a finite number > 0, got 0",
+    "nvgd.NVGD(patience=0)": "patience must be a whole number ≥ 1, got 0",
+    "nvgd.NVGD(max_inner_steps=1.5)": "max_inner_steps must be a whole number ≥ 1, got 1.5",
+    "nvgd.NVGD(train_fraction=1.0)": "train_fraction must lie strictly between 0 and 1, got 1.0",
+    "nvgd.NVGD(divergence='fast')": "divergence must be one of 'auto', 'exact', 'hutchinson'",
+    "nvgd.NVGD(witness=3)": "witness must be an Equinox module, got 3",
+    "nvgd.NVGD(coordinates='diagonal')": r"coordinates must be .*Identity\(\).*got 'diagonal'",
+    "nvgd.HutchinsonDivergence('uniform')": "distribution must be one of 'rademacher', 'gaussian'",
+    "nvgd.HutchinsonDivergence(num_probes=0)": "num_probes must be a whole number ≥ 1, got 0",
+    "nvgd.RBF('mean')": "bandwidth must be a number > 0 or \"median\", got 'mean'",
+    "nvgd.IMQ(-1.0)": "bandwidth must be a finite number > 0, got -1.0",
+    "nvgd.SVGD(kernel='rbf')": r"kernel must be an nvgd object such as RBF\(\), got 'rbf'",
+    "nvgd.ParticleFlow(nvgd.Identity(), nvgd.LangevinDirection(), nvgd.Optax(optax.adam(1.0)))": (
+        r"LangevinDirection adds noise .* cannot be moved by Optax: use Euler\(step_size\)"
+    ),
+    # Witnesses.
+    "run(flow=nvgd.NVGD(witness=eqx.nn.Linear(2, 3, key=jax.random.key(0))))": (
+        r"shape \(2,\) to a velocity of the same shape, got \(3,\); set its output size to 2"
+    ),
+    "run(flow=nvgd.NVGD(witness=nvgd.MLP(3, key=jax.random.key(0))))": (
+        r"witness could not be evaluated at a position of shape \(2,\)"
+    ),
+    "run(flow=nvgd.NVGD(witness=jnp.tanh))": "no floating-point parameters to train",
+    "nvgd.MLP(2, width=0, key=jax.random.key(0))": "width must be a whole number ≥ 1, got 0",
+    # Targets.
+    "nvgd.Target(good, dim=2, names=['a'])": "names must be 2 different strings",
+    "nvgd.Target(good, dim=2, names=['a', 'a'])": "names must be 2 different strings",
+    "nvgd.Target(good, example={'a': 0.0}, names=['a'])": "names go with a flat position",
+    "nvgd.Target(good, dim=2, data=np.ones(3))": "need a log_likelihood",
+    "nvgd.Target(good, dim=2, log_likelihood=lambda x, r: r, data=np.ones(3), batch_size=4)": (
+        "batch_size must be at most the number of data rows, 3, got 4"
+    ),
+    "nvgd.Target(good, dim=2, log_likelihood=lambda x, r: x, data=np.ones(3))": (
+        "log_likelihood must return a scalar"
+    ),
+    "nvgd.Target(good, dim=2, log_likelihood=lambda x, r: r[0], data=(np.ones(3), np.ones(4)))": (
+        r"share a leading axis of one or more rows, got shapes \[\(3,\), \(4,\)\]"
+    ),
+    "nvgd.Target(good, dim=2, log_likelihood=lambda x, r: r, data=None)": "data must be arrays",
+    # Densities and metrics.
+    "densities.Funnel(1)": "dim must be a whole number ≥ 2, got 1",
+    "densities.Gaussian([0, 0], [[1, 2], [2, 1]])": "symmetric and positive definite",
+    "densities.Gaussian([0, 0], [1, 1, 1])": "d variances for a mean of length d",
+    "densities.GaussianMixture(weights=[1, -1])": "weights must be 2 positive numbers",
+    "densities.Ring(radius=-1)": "radius must be a finite number > 0, got -1",
+    "metrics.mmd_squared(jnp.ones((3, 2)), jnp.ones((3, 4)))": r"same d, got \(3, 2\) and \(3, 4\)",
+    "metrics.mmd_squared(jnp.ones((1, 2)), jnp.ones((3, 2)))": "at least 2 rows here, got 1 and 3",
+    "metrics.mmd_squared(jnp.ones((3, 2)), jnp.ones((3, 2)), 0.0)": "bandwidth must be",
+    "metrics.energy_distance([1, 2], [3])": "arrays of shape",
+    "metrics.kernel_stein_discrepancy(jnp.ones((3, 2)), jnp.ones((4, 2)))": "scores must have",
+    "metrics.sliced_wasserstein(jnp.ones((3, 2)), jnp.ones((3, 2)), num_projections=0)": (
+        "num_projections must be a whole number ≥ 1, got 0"
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def messages():
+    result = subprocess.run(
+        [sys.executable, "-c", PREAMBLE],
+        input=json.dumps(list(CASES)),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return json.loads(result.stdout)
+
+
+@pytest.mark.xdist_group("bad-input")
+@pytest.mark.parametrize(("code", "pattern"), CASES.items(), ids=CASES.keys())
+def test_wrong_input_is_named_in_one_sentence(messages, code, pattern):
+    import re
+
+    assert re.search(pattern, messages[code]), messages[code]
+    assert "\n" not in messages[code]

@@ -1,0 +1,102 @@
+"""The package as installed: imports, command line, demo."""
+
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from nvgd.cli import main
+from nvgd.files import write_atomically
+
+
+def python(code: str) -> str:
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    return result.stdout.strip()
+
+
+def test_importing_the_library_pulls_nothing_heavy():
+    code = "import sys, nvgd; print(*sorted(m for m in sys.modules if '.' not in m))"
+    loaded = set(python(code).split())
+    assert {"jax", "equinox", "optax", "jaxtyping"} <= loaded
+    assert not loaded & {"matplotlib", "PIL", "tqdm", "tyro", "blackjax", "pytest", "beartype"}
+
+
+def test_every_public_name_exists_and_is_documented():
+    import nvgd
+
+    for name in nvgd.__all__:
+        assert getattr(nvgd, name).__doc__, name
+
+
+def test_demo_runs_to_the_end_and_writes_what_it_says(tmp_path, capsys):
+    out = tmp_path / "new" / "demo"
+    options = ["--num-steps", "6", "--num-particles", "12", "--num-seeds", "2"]
+    assert main(["demo", "--out", str(out), *options]) == 0
+    printed = capsys.readouterr().out
+    for word in ("NVGD", "SVGD", "ULA ε", "ULA ε/5", "exact sample", "energy distance", "seconds"):
+        assert word in printed
+    assert sorted(path.name for path in out.iterdir()) == ["demo.gif", "demo.json", "demo.png"]
+    records = json.loads((out / "demo.json").read_text())
+    assert np.shape(records["methods"]["NVGD"]["mmd_curves"]) == (2, 7)
+    with Image.open(out / "demo.gif") as film, Image.open(out / "demo.png") as figure:
+        film.seek(2)  # raises if there are fewer frames
+        assert min(figure.size) > 600
+
+
+@pytest.mark.parametrize(
+    ("arguments", "pattern"),
+    [
+        (["demo", "--num-steps", "0"], "num_steps must be a whole number ≥ 1, got 0"),
+        (["demo", "--step-size", "-1"], "step_size must be a finite number > 0, got -1.0"),
+        (["demo", "--num-particles", "1"], "num_particles must be a whole number ≥ 2, got 1"),
+        (["demo", "--num-seeds", "two"], "num-seeds"),
+        (["demo", "--speed", "1"], "--speed"),
+        (["dance"], "dance"),
+        ([], "demo"),
+    ],
+)
+def test_wrong_command_lines_exit_with_2(arguments, pattern, capsys):
+    try:
+        code = main(arguments)
+    except SystemExit as stop:
+        code = stop.code
+    assert code == 2
+    assert pattern in capsys.readouterr().err
+
+
+def test_an_output_that_cannot_be_written_is_refused_before_the_work(tmp_path, capsys):
+    occupied = tmp_path / "file"
+    occupied.write_text("mine")
+    assert main(["demo", "--out", str(occupied)]) == 2
+    assert "out must be a directory that can be written to" in capsys.readouterr().err
+    assert occupied.read_text() == "mine"
+
+
+def test_version(capsys):
+    import nvgd
+
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"nvgd {nvgd.__version__}\n"
+
+
+def test_a_file_is_whole_or_not_there(tmp_path):
+    path = tmp_path / "result.txt"
+
+    def fail(temporary):
+        temporary.write_text("half")
+        raise OSError("disk full")
+
+    with pytest.raises(OSError, match="disk full"):
+        write_atomically(path, fail)
+    assert list(tmp_path.iterdir()) == []
+    write_atomically(path, lambda temporary: temporary.write_text("whole"))
+    assert path.read_text() == "whole"
+    mask = os.umask(0)
+    os.umask(mask)
+    assert path.stat().st_mode & 0o777 == 0o666 & ~mask

@@ -1,0 +1,143 @@
+"""The host loop: history, metrics, thinning, and what happens when values stop being finite."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import nvgd
+from nvgd.chunks import CAPACITY
+from nvgd.densities import Gaussian
+
+GAUSSIAN = Gaussian([0.0, 0.0], [1.0, 1.0])
+
+
+def sample(flow, log_density=GAUSSIAN.log_density, **options):
+    options = {"dim": 2, "num_particles": 16, "num_steps": 10, "progress": False, **options}
+    return nvgd.sample(log_density, flow, **options)
+
+
+def test_history_has_one_entry_a_step():
+    posterior = sample(nvgd.NVGD(0.1, max_inner_steps=5, patience=2), num_steps=13)
+    assert set(posterior.history) == {
+        "log_density",
+        "step_norm",
+        "num_gradients",
+        "stein_discrepancy",
+        "inner_steps",
+    }
+    assert {values.shape for values in posterior.history.values()} == {(13,)}
+    assert np.array_equal(posterior.history["num_gradients"], 16 * np.arange(1, 14))
+    assert np.all(posterior.history["inner_steps"] <= 5)
+    assert posterior.completed
+    assert posterior.num_steps == 13
+    assert "16 particles" in repr(posterior)
+
+
+def test_history_does_not_depend_on_how_steps_are_chunked():
+    """Watching often makes short chunks; longer than a chunk's capacity makes several."""
+    num_steps = CAPACITY + 90
+    plain = sample(nvgd.ULA(0.1), num_steps=num_steps)
+    watched = sample(
+        nvgd.ULA(0.1), num_steps=num_steps, metrics={"mean": jnp.mean}, metrics_every=37
+    )
+    assert np.array_equal(plain.particles, watched.particles)
+    for name, values in plain.history.items():
+        assert np.array_equal(values, watched.history[name])
+    state = plain.flow.init(plain.target, plain.particles, key=jax.random.key(0))
+    assert state.step == 0
+    expected = [*range(0, num_steps, 37), num_steps]
+    assert np.array_equal(watched.metrics["step"], expected)
+    assert np.isclose(watched.metrics["mean"][-1], np.mean(watched.particles), atol=1e-6)
+
+
+def test_sample_equals_the_steps_by_hand():
+    flow = nvgd.SVGD(0.3)
+    posterior = sample(flow, num_steps=6, seed=11)
+    target = nvgd.Target(GAUSSIAN.log_density, dim=2)
+    particle_key, init_key, run_key = jax.random.split(jax.random.key(11), 3)
+    state = flow.init(target, jax.random.normal(particle_key, (16, 2)), key=init_key)
+    for _ in range(6):
+        state, _ = flow.step(target, state, key=run_key)
+    assert jnp.allclose(posterior.particles, state.particles, atol=1e-5)
+
+
+@pytest.mark.parametrize("thin", [1, 7, 100, 600])
+def test_thinning_keeps_the_right_states(thin):
+    seen = []
+    posterior = sample(
+        nvgd.ULA(0.1),
+        num_particles=3,
+        num_steps=1300,
+        thin=thin,
+        callback=lambda state: seen.append((int(state.step), np.asarray(state.particles))),
+        metrics_every=thin,
+    )
+    expected = [particles for step, particles in seen if step and step % thin == 0]
+    assert len(expected) == 1300 // thin
+    assert np.array_equal(posterior.particles, np.concatenate(expected))
+
+
+def test_seeds_give_different_starts_and_noise():
+    first, second = (sample(nvgd.ULA(0.1), seed=seed).particles for seed in (0, 1))
+    assert not np.allclose(first, second)
+
+
+def test_a_log_density_that_turns_nan_stops_the_run_at_the_last_good_state():
+    """Particles climb to the right until log(5 − x) is no longer defined."""
+
+    def cliff(x):
+        return 10 * jnp.sum(x) + jnp.log(5.0 - jnp.max(x))
+
+    start = np.zeros((4, 2))
+    with pytest.warns(nvgd.RunStopped, match="not finite at 4 of 4 particles") as caught:
+        posterior = sample(nvgd.SVGD(0.1), cliff, initial=start, num_particles=None, num_steps=400)
+    assert not posterior.completed
+    assert 0 < posterior.num_steps < 400
+    assert jnp.all(jnp.isfinite(posterior.particles))
+    assert jnp.all(jnp.isfinite(jax.vmap(cliff)(posterior.particles)))
+    assert f"stopped at step {posterior.num_steps + 1}:" in posterior.status
+    assert f"the particles of step {posterior.num_steps} are returned" in posterior.status
+    assert str(caught[0].message) == posterior.status
+    assert len(posterior.history["log_density"]) == posterior.num_steps
+    assert np.all(np.isfinite(posterior.history["log_density"]))
+
+
+def test_a_fault_at_the_very_last_state_is_found_too():
+    def wall(x):
+        return jnp.where(jnp.max(x) > 0.95, -jnp.inf, jnp.sum(x))
+
+    with pytest.warns(nvgd.RunStopped, match="stopped at step 2"):
+        posterior = sample(
+            nvgd.SVGD(0.5), wall, initial=np.zeros((3, 2)), num_particles=None, num_steps=2
+        )
+    assert posterior.num_steps == 1
+    assert len(posterior.history["step_norm"]) == 1
+    assert jnp.all(jnp.isfinite(jax.vmap(wall)(posterior.particles)))
+
+
+def test_a_step_that_overflows_is_not_taken():
+    with pytest.warns(nvgd.RunStopped, match="the move made 16 of 16 particles non-finite"):
+        posterior = sample(nvgd.ULA(1e38), lambda x: -0.5e6 * jnp.sum(x**2))
+    assert jnp.all(jnp.isfinite(posterior.particles))
+    assert posterior.num_steps == 0
+
+
+def test_progress_bar_is_silent_when_output_is_not_a_terminal(capfd):
+    sample(nvgd.ULA(0.1), progress=True)
+    captured = capfd.readouterr()
+    assert captured.out == captured.err == ""
+
+
+def test_schedules_are_followed():
+    schedule = nvgd.polynomial_decay(0.5, offset=2.0, power=1.0)
+    flow = nvgd.ParticleFlow(
+        nvgd.Identity(), nvgd.KernelDirection(nvgd.RBF(1.0)), nvgd.Euler(schedule)
+    )
+    target = nvgd.Target(lambda x: jnp.sum(x), dim=2)
+    # One place for all particles: no repulsion, and a field equal to the score.
+    state = flow.init(target, jnp.zeros((3, 2)), key=jax.random.key(0))
+    for step in range(4):
+        before = state.particles
+        state, _ = flow.step(target, state, key=jax.random.key(0))
+        assert jnp.allclose(state.particles - before, 0.5 / (1 + step / 2), rtol=1e-5)
