@@ -9,8 +9,10 @@ import nvgd
 from nvgd.densities import Gaussian
 from nvgd.metrics import (
     BLOCK,
+    Reference,
     energy_distance,
     kernel_stein_discrepancy,
+    kolmogorov_smirnov,
     mmd_squared,
     sliced_wasserstein,
 )
@@ -129,6 +131,25 @@ def test_sliced_wasserstein_in_one_dimension_equals_scipy():
     rows, columns = linear_sum_assignment(cost)
     value = sliced_wasserstein(jnp.float32(x), jnp.float32(y), num_projections=3)
     assert np.isclose(value**2, cost[rows, columns].mean(), rtol=1e-4)
+
+
+def test_a_reference_measures_as_the_plain_functions_do(samples):
+    x, y = (jnp.float32(side) for side in samples)
+    for bandwidth in (1.0, [0.5, 2.0]):
+        reference = Reference(y, bandwidth)
+        assert np.isclose(reference.mmd_squared(x), mmd_squared(x, y, bandwidth), atol=1e-6)
+        assert np.isclose(reference.energy_distance(x), energy_distance(x, y), atol=1e-6)
+
+
+def test_kolmogorov_smirnov_equals_scipy(samples):
+    from scipy.stats import kstest, norm
+
+    values = samples[0][:, 0]
+    expected = kstest(values, norm(scale=1.5).cdf).statistic
+    value = kolmogorov_smirnov(
+        jnp.float32(values), lambda x: jax.scipy.stats.norm.cdf(x, scale=1.5)
+    )
+    assert np.isclose(value, expected, atol=1e-5)
 
 
 def test_equal_samples_are_at_distance_zero(samples):

@@ -109,8 +109,8 @@ def median_bandwidth(particles: Float[Array, "n d"]) -> Float[Array, ""]:
 def _order_statistic(values: Float[Array, "n m"], rank: int) -> Float[Array, ""]:
     """The entry of this rank, from 0, among non-negative values.
 
-    Bisection on the bit pattern, which sorts as the numbers do: 32 or 64 passes over the values,
-    many times faster than sorting them.
+    Bisection on the bit pattern, which sorts as the numbers do: 32 or 64 passes over the values
+    cost less than a sort.
     """
     integer = jnp.int64 if values.dtype == jnp.float64 else jnp.int32
     bits = jax.lax.bitcast_convert_type(values, integer)

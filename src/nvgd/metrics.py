@@ -37,26 +37,7 @@ def mmd_squared(
         unbiased: leave out pairs of a particle with itself; the value can then be negative.
     """
     _check_samples(x, y, minimum=2 if unbiased else 1)
-    bandwidths = np.atleast_1d(np.asarray(bandwidth, float))
-    if bandwidths.ndim != 1 or not bandwidths.size:
-        raise InputError(f"bandwidth must be a number or a list of numbers, got {bandwidth!r}.")
-    for value in bandwidths:
-        check_positive("bandwidth", value)
-    return _mmd_squared(x, y, jnp.asarray(bandwidths, x.dtype), unbiased)
-
-
-@eqx.filter_jit
-def _mmd_squared(x: Array, y: Array, bandwidths: Array, unbiased: bool) -> Array:
-    def kernel(a: Array, b: Array) -> Array:
-        distances = squared_distances(a, b)
-        values = [jnp.exp(-0.5 * distances / h**2) for h in bandwidths]
-        return sum(values[1:], start=values[0]) / len(values)
-
-    return (
-        _pair_mean(kernel, x, x, distinct=unbiased)
-        - 2 * _pair_mean(kernel, x, y)
-        + _pair_mean(kernel, y, y, distinct=unbiased)
-    )
+    return _contrast(_gaussian_kernel(bandwidth, x.dtype), x, y, unbiased)
 
 
 def energy_distance(
@@ -68,19 +49,86 @@ def energy_distance(
         unbiased: leave out pairs of a particle with itself; the value can then be negative.
     """
     _check_samples(x, y, minimum=2 if unbiased else 1)
-    return _energy_distance(x, y, unbiased)
+    return -_contrast(_distance, x, y, unbiased)
+
+
+class Reference(eqx.Module):
+    """Draws of the target to measure against again and again, as `sample`'s metrics do.
+
+        reference = Reference(funnel.sample(key, 2000))
+        nvgd.sample(..., metrics={"MMD²": reference.mmd_squared})
+
+    The means over pairs of draws, most of the work, are taken once.
+
+    Arguments:
+        draws: exact draws, or those of a trusted sampler.
+        bandwidth: of `mmd_squared`, as there.
+    """
+
+    draws: Float[Array, "m d"]
+    bandwidth: float | tuple[float, ...]
+    own_kernel: Float[Array, ""]
+    own_distance: Float[Array, ""]
+
+    def __init__(self, draws: Float[Array, "m d"], bandwidth: float | Sequence[float] = 1.0):
+        _check_samples(draws, draws, minimum=2)
+        self.draws = draws
+        self.bandwidth = tuple(bandwidth) if isinstance(bandwidth, Sequence) else bandwidth
+        kernel = _gaussian_kernel(self.bandwidth, draws.dtype)
+        self.own_kernel = _mean_of_pairs(kernel, draws, distinct=True)
+        self.own_distance = _mean_of_pairs(_distance, draws, distinct=False)
+
+    def mmd_squared(self, particles: Float[Array, "n d"]) -> Float[Array, ""]:
+        """Unbiased MMD² from the draws, as `mmd_squared`."""
+        _check_samples(particles, self.draws, minimum=2)
+        kernel = _gaussian_kernel(self.bandwidth, self.draws.dtype)
+        return _contrast(kernel, particles, self.draws, True, self.own_kernel)
+
+    def energy_distance(self, particles: Float[Array, "n d"]) -> Float[Array, ""]:
+        """Energy distance from the draws, as `energy_distance`."""
+        _check_samples(particles, self.draws, minimum=1)
+        return -_contrast(_distance, particles, self.draws, False, self.own_distance)
+
+
+class _GaussianKernel(eqx.Module):
+    bandwidths: Float[Array, " k"]
+
+    def __call__(self, x: Array, y: Array) -> Array:
+        distances = squared_distances(x, y)
+        values = [jnp.exp(-0.5 * distances / h**2) for h in self.bandwidths]
+        return sum(values[1:], start=values[0]) / len(values)
+
+
+def _gaussian_kernel(bandwidth: float | Sequence[float], dtype: jnp.dtype) -> _GaussianKernel:
+    bandwidths = np.atleast_1d(np.asarray(bandwidth, float))
+    if bandwidths.ndim != 1 or not bandwidths.size:
+        raise InputError(f"bandwidth must be a number or a list of numbers, got {bandwidth!r}.")
+    for value in bandwidths:
+        check_positive("bandwidth", value)
+    return _GaussianKernel(jnp.asarray(bandwidths, dtype))
+
+
+def _distance(x: Array, y: Array) -> Array:
+    return jnp.sqrt(squared_distances(x, y))
 
 
 @eqx.filter_jit
-def _energy_distance(x: Array, y: Array, unbiased: bool) -> Array:
-    def distance(a: Array, b: Array) -> Array:
-        return jnp.sqrt(squared_distances(a, b))
+def _contrast(
+    function: Callable[[Array, Array], Array],
+    x: Array,
+    y: Array,
+    unbiased: bool,
+    own: Array | None = None,
+) -> Array:
+    """E f(x, x′) − 2 E f(x, y) + E f(y, y′), the last of which may be known already."""
+    own = _pair_mean(function, y, y, distinct=unbiased) if own is None else own
+    between = _pair_mean(function, x, y)
+    return _pair_mean(function, x, x, distinct=unbiased) - 2 * between + own
 
-    return (
-        2 * _pair_mean(distance, x, y)
-        - _pair_mean(distance, x, x, distinct=unbiased)
-        - _pair_mean(distance, y, y, distinct=unbiased)
-    )
+
+@eqx.filter_jit
+def _mean_of_pairs(function: Callable[[Array, Array], Array], y: Array, distinct: bool) -> Array:
+    return _pair_mean(function, y, y, distinct=distinct)
 
 
 def kernel_stein_discrepancy(
@@ -158,6 +206,21 @@ def _sliced_wasserstein(x: Array, y: Array, num_projections: int, key: PRNGKeyAr
     directions = jax.random.normal(key, (num_projections, x.shape[1]), x.dtype)
     directions = directions / jnp.linalg.norm(directions, axis=-1, keepdims=True)
     return jnp.sqrt(jnp.mean(jax.lax.map(squared_distance, directions)))
+
+
+def kolmogorov_smirnov(
+    values: Float[Array, " n"], distribution: Callable[[Array], Array]
+) -> Float[Array, ""]:
+    """Largest gap between the empirical distribution function of `values` and the true one.
+
+    kolmogorov_smirnov(particles[:, 0], lambda x: jax.scipy.stats.norm.cdf(x, scale=3.0))
+    """
+    if values.ndim != 1 or not len(values):
+        raise InputError(f"values must be one-dimensional and not empty, got {values.shape}.")
+    n = len(values)
+    heights = distribution(jnp.sort(values))
+    steps = jnp.arange(n + 1, dtype=values.dtype) / n
+    return jnp.maximum(jnp.max(steps[1:] - heights), jnp.max(heights - steps[:-1]))
 
 
 def _pair_mean(

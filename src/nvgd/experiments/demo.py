@@ -14,7 +14,7 @@ from nvgd.densities import Funnel
 from nvgd.errors import check_count, check_positive
 from nvgd.files import output_directory, write_atomically
 from nvgd.flow import NVGD, SVGD, ULA, FlowState, ParticleFlow
-from nvgd.metrics import energy_distance, mmd_squared
+from nvgd.metrics import Reference
 from nvgd.sampling import sample
 from nvgd.witnesses import Witness
 
@@ -82,9 +82,7 @@ def run(config: Demo) -> None:
 
     out = output_directory(config.out)
     funnel = Funnel(2)
-    coarse, fine = (
-        funnel.sample(jax.random.key(key), num_draws) for key, num_draws in ((2, 1000), (3, 2000))
-    )
+    reference = Reference(funnel.sample(jax.random.key(2), 5000))
     flows = config.flows()
     frames: list[Frame] = []
     results: dict[str, MethodResult] = {}
@@ -110,14 +108,14 @@ def run(config: Demo) -> None:
                     num_particles=config.num_particles,
                     num_steps=config.num_steps,
                     seed=seed,
-                    metrics={"mmd": lambda x: mmd_squared(x, coarse)},
+                    metrics={"mmd": reference.mmd_squared},
                     metrics_every=max(config.num_steps // NUM_FRAMES, 1),
                     callback=watch,
                     progress=False,
                 )
                 runs.append((posterior, time.perf_counter() - started))
-            results[name] = _collect(runs, fine)
-    exact = _exact(funnel, config, fine)
+            results[name] = _collect(runs, reference)
+    exact = _exact(funnel, config, reference)
     table = _table(results, exact)
     print(table)
     print("Mean ± sd over runs; mean and sd of x₁ should be 0 and 3. Seconds: the median run.")
@@ -144,31 +142,31 @@ def _film(state: FlowState) -> Frame:
     return Frame(int(state.step), *(np.asarray(shot) for shot in shots))
 
 
-def _collect(runs: list, reference: jax.Array) -> MethodResult:
+def _collect(runs: list, reference: Reference) -> MethodResult:
     posteriors = [posterior for posterior, _ in runs]
     return MethodResult(
         particles=np.stack([posterior.particles for posterior in posteriors]),
         steps=posteriors[0].metrics["step"],
         mmd_curves=np.stack([posterior.metrics["mmd"] for posterior in posteriors]),
-        mmd=np.array([mmd_squared(p.particles, reference) for p in posteriors]),
-        energy=np.array([energy_distance(p.particles, reference) for p in posteriors]),
+        mmd=np.array([reference.mmd_squared(p.particles) for p in posteriors]),
+        energy=np.array([reference.energy_distance(p.particles) for p in posteriors]),
         seconds=np.array([seconds for _, seconds in runs]),
     )
 
 
-def _exact(funnel: Funnel, config: Demo, reference: jax.Array) -> MethodResult:
+def _exact(funnel: Funnel, config: Demo, reference: Reference) -> MethodResult:
     """What independent draws of the same number score: the mark to beat."""
     num_replicates = 20
     draws = [
         funnel.sample(jax.random.key(1000 + i), config.num_particles) for i in range(num_replicates)
     ]
-    mmd = np.array([mmd_squared(x, reference) for x in draws])
+    mmd = np.array([reference.mmd_squared(x) for x in draws])
     return MethodResult(
         particles=np.stack(draws),
         steps=np.zeros(1),
         mmd_curves=mmd[:, None],
         mmd=mmd,
-        energy=np.array([energy_distance(x, reference) for x in draws]),
+        energy=np.array([reference.energy_distance(x) for x in draws]),
         seconds=np.zeros(num_replicates),
     )
 
