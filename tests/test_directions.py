@@ -87,6 +87,8 @@ def test_rescaled_svgd_maximises_the_regularised_discrepancy(funnel_particles):
         return jnp.mean(values[:, None] * (scores - difference / 0.9**2), axis=0)
 
     assert jnp.allclose(jax.vmap(field)(particles), plain, atol=1e-5)
+    witness = nvgd.KernelDirection(kernel).witness(particles, scores)
+    assert jnp.allclose(jax.vmap(witness)(particles + 1.0), jax.vmap(field)(particles + 1.0))
 
     def value(factor):
         scaled = lambda x: factor * field(x)  # noqa: E731

@@ -39,7 +39,15 @@ def test_demo_runs_to_the_end_and_writes_what_it_says(tmp_path, capsys):
     options = ["--num-steps", "6", "--num-particles", "12", "--num-seeds", "2"]
     assert main(["demo", "--out", str(out), *options]) == 0
     printed = capsys.readouterr().out
-    for word in ("NVGD", "SVGD", "ULA ε", "ULA ε/5", "exact sample", "energy distance", "seconds"):
+    for word in (
+        "NVGD",
+        "SVGD",
+        "pULA ε",
+        "pULA ε/5",
+        "exact sample",
+        "energy distance",
+        "seconds",
+    ):
         assert word in printed
     assert sorted(path.name for path in out.iterdir()) == ["demo.gif", "demo.json", "demo.png"]
     records = json.loads((out / "demo.json").read_text())

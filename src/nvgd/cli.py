@@ -1,38 +1,107 @@
 """`nvgd …` at the command line."""
 
+import dataclasses
+import functools
+import operator
 import sys
 from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
 
+import tyro
+from tyro.conf import OmitArgPrefixes, OmitSubcommandPrefixes, Positional, subcommand
+
+import nvgd
 from nvgd.errors import InputError
+from nvgd.experiments import base, catalogue, demo
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class All:
+    """All experiments, one after the other, each in a directory of its own."""
+
+    out: Path = Path("results")
+    """Directory for the experiments' directories."""
+    seeds: int | None = None
+    """Independent runs of every method; each experiment's own number if omitted."""
+    quick: bool = False
+    """The same code on a scale that takes a minute or less an experiment."""
+    resume: bool = False
+    """Continue where an interrupted run stopped; experiments not yet begun are begun."""
+
+    def experiments(self) -> list[base.Experiment]:
+        """Every experiment with these settings."""
+        common: dict[str, Any] = {"quick": self.quick}
+        if self.seeds is not None:
+            common["seeds"] = self.seeds
+        chosen = []
+        for name, kind in catalogue.EXPERIMENTS.items():
+            directory = self.out / name
+            resume = self.resume and directory.exists()
+            chosen.append(kind(out=directory, resume=resume, **common))
+        return chosen
+
+
+def _union(choices: dict[str, type]) -> Any:
+    kinds = [Annotated[kind, subcommand(name)] for name, kind in choices.items()]
+    return functools.reduce(operator.or_, kinds)
+
+
+@dataclasses.dataclass(frozen=True)
+class Reproduce:
+    """Run an experiment of the paper and draw its figure."""
+
+    experiment: _union({**catalogue.EXPERIMENTS, "all": All})  # pyright: ignore[reportInvalidTypeForm]
+
+
+@dataclasses.dataclass(frozen=True)
+class Plot:
+    """Draw the figures of a results directory again, from its records."""
+
+    directory: Positional[Path]
+    """A directory that `nvgd reproduce` wrote."""
+
+
+COMMANDS = {"demo": demo.Demo, "reproduce": Reproduce, "plot": Plot}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; 0 if it worked, 2 if the input was wrong, 130 after Ctrl-C."""
-    import tyro
-
-    import nvgd
-    from nvgd.experiments import demo
-
     arguments = sys.argv[1:] if arguments is None else list(arguments)
     if arguments == ["--version"]:
         print(f"nvgd {nvgd.__version__}")
         return 0
-    commands = {"demo": demo.Demo}
     try:
-        config = tyro.extras.subcommand_cli_from_dict(
-            commands,
+        command = tyro.cli(
+            _union(COMMANDS),
             prog="nvgd",
             description="Neural Variational Gradient Descent. `nvgd --version` prints the version.",
             args=arguments,
+            config=(OmitArgPrefixes, OmitSubcommandPrefixes),
         )
-        demo.run(config)
+        _run(command)
     except InputError as error:
         print(f"nvgd: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print("nvgd: interrupted; files not yet announced were not written.", file=sys.stderr)
+        print(
+            "nvgd: interrupted; files are whole, and `reproduce … --resume` goes on.",
+            file=sys.stderr,
+        )
         return 130
     return 0
+
+
+def _run(command: demo.Demo | Reproduce | Plot) -> None:
+    match command:
+        case demo.Demo():
+            demo.run(command)
+        case Plot():
+            base.present(catalogue.from_records(command.directory))
+        case Reproduce():
+            chosen = command.experiment
+            for experiment in chosen.experiments() if isinstance(chosen, All) else [chosen]:
+                base.reproduce(experiment)
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from nvgd.flow import FlowState, ParticleFlow
+from nvgd.tables import align
 from nvgd.target import Target
 
 
@@ -59,14 +60,7 @@ class Posterior:
                 quantiles = np.quantile(column, (0.05, 0.5, 0.95))
                 numbers = (column.mean(), column.std(), *quantiles)
                 rows.append((label, *(f"{number:.4g}" for number in numbers)))
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        return "\n".join(
-            "  ".join(
-                cell.ljust(width) if i == 0 else cell.rjust(width)
-                for i, (cell, width) in enumerate(zip(row, widths, strict=True))
-            )
-            for row in rows
-        )
+        return align(rows)
 
     def __repr__(self) -> str:
         shapes = jax.tree.map(lambda leaf: leaf.shape[1:], self.draws)

@@ -8,6 +8,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from nvgd.directions.base import AbstractDirection, Diagnostics, norm_squared
 from nvgd.errors import check_kind
 from nvgd.kernels import RBF, AbstractKernel, squared_distances
+from nvgd.witnesses import Witness
 
 
 class KernelDirection(AbstractDirection[None]):
@@ -35,6 +36,18 @@ class KernelDirection(AbstractDirection[None]):
         """Nothing to remember."""
         del key
         self.check_particles(particles)
+
+    def witness(self, particles: Float[Array, "n d"], scores: Float[Array, "n d"]) -> Witness:
+        """φ as a function of any position, also one that is not a particle."""
+        bandwidth = self.kernel.bandwidth_for(particles)
+
+        def field(x: Float[Array, " d"]) -> Float[Array, " d"]:
+            distances = squared_distances(x[None], particles)[0]
+            values, slopes, _ = self.kernel.derivatives(distances, bandwidth)
+            terms = values[:, None] * scores - 2 * slopes[:, None] * (x - particles)
+            return jnp.mean(terms, axis=0)
+
+        return field
 
     def __call__(
         self,

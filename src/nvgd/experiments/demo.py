@@ -6,7 +6,6 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-import equinox as eqx
 import jax
 import numpy as np
 
@@ -16,7 +15,7 @@ from nvgd.files import output_directory, write_atomically
 from nvgd.flow import NVGD, SVGD, ULA, FlowState, ParticleFlow
 from nvgd.metrics import Reference
 from nvgd.sampling import sample
-from nvgd.witnesses import Witness
+from nvgd.tables import align, spread
 
 EXACT = "exact sample"
 # Moments at which the MMD curve is taken and the animation has a picture.
@@ -49,8 +48,8 @@ class Demo:
         return {
             "NVGD": NVGD(self.step_size),
             "SVGD": SVGD(5 * self.step_size, rescale=True),
-            "ULA ε": ULA(self.step_size),
-            "ULA ε/5": ULA(self.step_size / 5),
+            "pULA ε": ULA(self.step_size),
+            "pULA ε/5": ULA(self.step_size / 5),
         }
 
 
@@ -65,26 +64,17 @@ class MethodResult(NamedTuple):
     seconds: np.ndarray
 
 
-class Frame(NamedTuple):
-    """A moment of the first NVGD run, with the learned field at the particles and on a grid."""
-
-    step: int
-    particles: np.ndarray
-    particle_arrows: np.ndarray
-    grid_arrows: np.ndarray
-
-
 def run(config: Demo) -> None:
     """Run every method, print the table, write the figure, the animation and the numbers."""
     from tqdm import tqdm
 
-    from nvgd.experiments import demo_figures
+    from nvgd.experiments import demo_figures, funnel_figures
 
     out = output_directory(config.out)
     funnel = Funnel(2)
     reference = Reference(funnel.sample(jax.random.key(2), 5000))
     flows = config.flows()
-    frames: list[Frame] = []
+    frames: list[funnel_figures.Frame] = []
     results: dict[str, MethodResult] = {}
     num_runs = len(flows) * config.num_seeds
     print(f"Funnel in 2 dimensions, {config.num_particles} particles, {config.num_steps} steps.")
@@ -98,7 +88,7 @@ def run(config: Demo) -> None:
                 def watch(state: FlowState, start: int = start, is_filmed: bool = is_filmed):
                     bar.update(start + int(state.step) - bar.n)
                     if is_filmed:
-                        frames.append(_film(state))
+                        frames.append(funnel_figures.film(state))
 
                 started = time.perf_counter()
                 posterior = sample(
@@ -122,24 +112,11 @@ def run(config: Demo) -> None:
     write_atomically(
         out / "demo.json", lambda path: path.write_text(_records(config, results, exact))
     )
-    figure = demo_figures.draw(results, exact, funnel)
+    figure = demo_figures.draw(results, exact)
     write_atomically(out / "demo.png", lambda path: figure.savefig(path, dpi=130))
     print("Drawing the animation ...", flush=True)
-    write_atomically(out / "demo.gif", lambda path: demo_figures.animate(frames, funnel, path))
+    write_atomically(out / "demo.gif", lambda path: funnel_figures.animate(frames, funnel, path))
     print(f"Wrote demo.png, demo.gif and demo.json to {out}.")
-
-
-@eqx.filter_jit
-def _field(witness: Witness, points: jax.Array) -> jax.Array:
-    return jax.vmap(witness)(points)
-
-
-def _film(state: FlowState) -> Frame:
-    from nvgd.experiments.demo_figures import ARROW_GRID
-
-    witness = state.direction.witness
-    shots = (state.particles, _field(witness, state.particles), _field(witness, ARROW_GRID))
-    return Frame(int(state.step), *(np.asarray(shot) for shot in shots))
 
 
 def _collect(runs: list, reference: Reference) -> MethodResult:
@@ -171,47 +148,37 @@ def _exact(funnel: Funnel, config: Demo, reference: Reference) -> MethodResult:
     )
 
 
-def _summary(result: MethodResult) -> dict[str, tuple[float, float]]:
-    """Mean and standard deviation over runs of what the table shows."""
+def _summary(result: MethodResult) -> dict[str, np.ndarray]:
+    """What the table shows, a value a run."""
     first = result.particles[:, :, 0]
-    columns = {
+    return {
         "MMD²": result.mmd,
         "energy distance": result.energy,
         "mean of x₁": first.mean(axis=1),
         "sd of x₁": first.std(axis=1),
     }
-    return {name: (float(v.mean()), float(v.std())) for name, v in columns.items()}
 
 
 def _table(results: dict[str, MethodResult], exact: MethodResult) -> str:
-    lines = []
+    digits = {"MMD²": 4, "energy distance": 3, "mean of x₁": 2, "sd of x₁": 2}
+    lines = [["", *digits, "seconds"]]
     for name, result in {**results, EXACT: exact}.items():
-        summary = _summary(result)
-        if not lines:
-            lines.append(["", *summary, "seconds"])
-        digits = {"MMD²": 4, "energy distance": 3}
-        cells = [
-            f"{mean:.{digits.get(column, 2)}f} ± {sd:.{digits.get(column, 2)}f}"
-            for column, (mean, sd) in summary.items()
-        ]
+        cells = [spread(values, digits[column]) for column, values in _summary(result).items()]
         lines.append([name, *cells, "" if name == EXACT else f"{np.median(result.seconds):.1f}"])
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    return "\n".join(
-        "  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True))
-        for line in lines
-    )
+    return align(lines)
 
 
 def _records(config: Demo, results: dict[str, MethodResult], exact: MethodResult) -> str:
     settings = {**dataclasses.asdict(config), "out": str(config.out)}
     methods = {
         name: {
-            "summary": _summary(result),
+            "summary": {name: values.tolist() for name, values in _summary(result).items()},
             "seconds": result.seconds.tolist(),
             "steps": result.steps.tolist(),
             "mmd_curves": result.mmd_curves.tolist(),
         }
         for name, result in results.items()
     }
-    records = {"settings": settings, "methods": methods, EXACT: {"summary": _summary(exact)}}
+    exact_summary = {name: values.tolist() for name, values in _summary(exact).items()}
+    records = {"settings": settings, "methods": methods, EXACT: {"summary": exact_summary}}
     return json.dumps(records, indent=1)

@@ -1,0 +1,134 @@
+"""What every experiment is: settings, tasks, and pictures drawn from records alone."""
+
+import dataclasses
+from abc import abstractmethod
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple, Self
+
+import numpy as np
+
+from nvgd.errors import check_count
+from nvgd.experiments.records import Records, read
+
+Rows = list[dict[str, Any]]
+Arrays = dict[str, np.ndarray]
+
+
+class Task(NamedTuple):
+    """A part of an experiment that depends on its settings alone."""
+
+    name: str
+    method: str
+    seed: int
+    num_steps: int
+
+
+class Report(NamedTuple):
+    """How a task tells the world: `measure` appends to the records, `step` moves the bar."""
+
+    measure: Callable[..., None]
+    step: Callable[[int, str], None]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Experiment:
+    """Settings that all experiments share; the fields are the command line's options."""
+
+    out: Path | None = None
+    """Directory for records and figures; results/<experiment> if omitted."""
+    seeds: int = 10
+    """Independent runs of every method."""
+    quick: bool = False
+    """The same code on a scale that takes a minute or less."""
+    resume: bool = False
+    """Continue an interrupted run in `out`; settings must be the same."""
+
+    name: ClassVar[str]
+    # What --quick makes of a setting; larger values are cut down to these.
+    quick_limits: ClassVar[Mapping[str, int]] = {}
+
+    def __post_init__(self):
+        check_count("seeds", self.seeds)
+
+    @property
+    def directory(self) -> Path:
+        """Where the records go."""
+        return Path("results") / self.name if self.out is None else self.out
+
+    def scaled(self) -> Self:
+        """The settings that are run: cut down if `quick`."""
+        if not self.quick:
+            return self
+        limits = {"seeds": 2, **self.quick_limits}
+        return dataclasses.replace(
+            self, **{name: min(getattr(self, name), limit) for name, limit in limits.items()}
+        )
+
+    def settings(self) -> dict[str, Any]:
+        """What the numbers depend on, for the records."""
+        leave_out = {"out", "resume"}
+        return {k: v for k, v in dataclasses.asdict(self).items() if k not in leave_out}
+
+    def prepare(self) -> None:
+        """Check what the tasks will need (data, say) before anything is written."""
+
+    @abstractmethod
+    def tasks(self) -> list[Task]:
+        """All tasks, in order."""
+
+    @abstractmethod
+    def run(self, task: Task, report: Report, records: Records) -> Arrays:
+        """Do one task: measure as it goes, return the arrays to keep."""
+
+    @abstractmethod
+    def table(self, rows: Rows, arrays: Arrays) -> str:
+        """The results in words and numbers, in Markdown."""
+
+    @abstractmethod
+    def draw(self, rows: Rows, arrays: Arrays, directory: Path) -> list[Path]:
+        """Figures into `directory`, from records alone."""
+
+
+def reproduce(experiment: Experiment) -> None:
+    """Run what is left of an experiment, then print its table and draw its figures."""
+    from tqdm import tqdm
+
+    experiment = experiment.scaled()
+    experiment.prepare()
+    tasks = experiment.tasks()
+    records = Records(
+        experiment.directory, experiment.name, experiment.settings(), experiment.resume
+    )
+    total = sum(task.num_steps for task in tasks)
+    with tqdm(total=total, desc=experiment.name, unit="step", disable=None) as bar:
+        for task in tasks:
+            start = bar.n
+            if not records.is_finished(task.name):
+                bar.set_description(f"{experiment.name}: {task.method}, seed {task.seed}")
+
+                def measure(task: Task = task, **values: Any) -> None:
+                    records.add(task.name, method=task.method, seed=task.seed, **values)
+
+                def step(done: int, measure: str = "", start: int = start) -> None:
+                    bar.set_postfix_str(measure, refresh=False)
+                    bar.update(start + done - bar.n)
+
+                arrays = experiment.run(task, Report(measure, step), records)
+                records.finish(task.name, arrays, method=task.method, seed=task.seed)
+            bar.update(start + task.num_steps - bar.n)
+    records.close()
+    present(experiment)
+
+
+def present(experiment: Experiment) -> None:
+    """Print the table and draw the figures of the records in the experiment's directory."""
+    _, rows, arrays = read(experiment.directory)
+    table = experiment.table(rows, arrays)
+    print(table)
+    paths = [
+        experiment.directory / "table.md",
+        *experiment.draw(rows, arrays, experiment.directory),
+    ]
+    paths[0].write_text(table + "\n")
+    print("Wrote " + ", ".join(str(path) for path in paths) + ".")

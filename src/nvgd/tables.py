@@ -1,0 +1,32 @@
+"""Numbers for people: aligned text, Markdown, and mean ± standard deviation."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+Row = Sequence[str]
+
+
+def align(rows: Sequence[Row]) -> str:
+    """Columns of equal width; the first to the left, the others to the right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return "\n".join(
+        "  ".join(
+            cell.rjust(width) if column else cell.ljust(width)
+            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    )
+
+
+def markdown(rows: Sequence[Row]) -> str:
+    """A Markdown table with the first row as its head."""
+    lines = ["| " + " | ".join(row) + " |" for row in rows]
+    rule = "|" + "|".join(" --- " if column == 0 else " ---: " for column in range(len(rows[0])))
+    return "\n".join([lines[0], rule + "|", *lines[1:]])
+
+
+def spread(values: Sequence[float] | np.ndarray, digits: int) -> str:
+    """Mean ± standard deviation over runs."""
+    array = np.asarray(values, np.float64)
+    return f"{array.mean():.{digits}f} ± {array.std():.{digits}f}"
