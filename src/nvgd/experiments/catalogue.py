@@ -5,13 +5,14 @@ from pathlib import Path
 
 from nvgd.errors import InputError
 from nvgd.experiments.base import Experiment
+from nvgd.experiments.covertype import Covertype
 from nvgd.experiments.funnel import FunnelExperiment
 from nvgd.experiments.records import read
 from nvgd.experiments.stein import Stein
 from nvgd.experiments.sweep import Sweep
 
 EXPERIMENTS: dict[str, type[Experiment]] = {
-    kind.name: kind for kind in (Stein, FunnelExperiment, Sweep)
+    kind.name: kind for kind in (Stein, FunnelExperiment, Sweep, Covertype)
 }
 
 

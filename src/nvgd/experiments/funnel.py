@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Callable
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -213,16 +213,15 @@ class FunnelExperiment(Experiment):
         return [directory / name for name in (*figures, "figure-1.gif")]
 
 
-def paper_nvgd(step_size: float, learning_rate: float) -> NVGD:
+def paper_nvgd(step_size: float | None, learning_rate: float, **options: Any) -> NVGD:
     """NVGD as the paper runs it: Gaussian probes, at most 50 inner steps, patience 15."""
-    return NVGD(
-        step_size,
-        learning_rate=learning_rate,
-        max_inner_steps=50,
-        patience=15,
-        train_fraction=2 / 3,
-        divergence=HutchinsonDivergence("gaussian"),
-    )
+    settings = {
+        "max_inner_steps": 50,
+        "patience": 15,
+        "train_fraction": 2 / 3,
+        "divergence": HutchinsonDivergence("gaussian"),
+    }
+    return NVGD(step_size, learning_rate=learning_rate, **{**settings, **options})
 
 
 def last_rows(rows: Rows, method: str) -> Rows:
@@ -235,11 +234,3 @@ def exact_cells(rows: Rows) -> list[str]:
     """Mean and standard deviation of the measures over exact samples."""
     exact = [row for row in rows if row["method"] == EXACT and "step" in row]
     return [spread([row[name] for row in exact], DIGITS[name]) for name in MEASURES]
-
-
-def curve(rows: Rows, method: str, name: str) -> tuple[np.ndarray, np.ndarray]:
-    """Steps, and one curve a run of a method."""
-    tasks = list(dict.fromkeys(row["task"] for row in rows if row["method"] == method))
-    runs = [[row for row in rows if row["task"] == task and "step" in row] for task in tasks]
-    steps = np.array([row["step"] for row in runs[0]])
-    return steps, np.array([[row[name] for row in run] for run in runs])

@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from matplotlib.quiver import Quiver
 
 from nvgd.densities import Funnel
-from nvgd.experiments.figures import band
+from nvgd.experiments.figures import band, curve
 from nvgd.flow import FlowState
 from nvgd.witnesses import Witness
 
@@ -70,7 +70,7 @@ def film(state: FlowState) -> Frame:
 
 def curves(experiment: "FunnelExperiment", rows: "Rows") -> Figure:
     """All measures over steps, mean and standard deviation over runs (the paper's Figure 3)."""
-    from nvgd.experiments.funnel import EXACT, MEASURES, curve
+    from nvgd.experiments.funnel import EXACT, MEASURES
 
     figure, panels = plt.subplots(1, 3, figsize=(13, 3.9), layout="constrained")
     for axes, (name, label) in zip(panels, MEASURES.items(), strict=True):
