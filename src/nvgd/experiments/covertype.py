@@ -228,10 +228,11 @@ class Covertype(ClassificationExperiment):
         lines.append([f"{REFERENCE}, at its mode", "", *cells, "0", "1", "1"])
         count = f"{is_determined.sum()} of {len(deviation)}"
         note = (
-            f"Measures on the test fifth, mean ± sd over {self.seeds} runs. Mean error: median over "
-            "all coordinates of its size, in standard deviations of the reference posterior (Laplace at the "
-            f"full-data optimum). sd ratio: median over the {count} coordinates whose reference sd "
-            f"is below {WELL_DETERMINED}; last column: their share with a ratio in 0.8…1.2."
+            f"Test fifth, mean ± sd over {self.seeds} runs. Mean error: its size in "
+            "standard deviations of the reference posterior (Laplace at the full-data optimum), "
+            f"median over coordinates. sd ratio: median over the {count} coordinates whose "
+            f"reference sd is below {WELL_DETERMINED}; last column: the share of them with a ratio "
+            "in 0.8…1.2."
         )
         return markdown(lines) + "\n\n" + note
 

@@ -169,7 +169,9 @@ class FunnelExperiment(Experiment):
             metrics_every=self.measure_every * self.num_particles,
             progress=False,
         ).particles
-        for step in range(self.measure_every, self.num_steps + 1, self.measure_every):
+        # Pairs grow with the square of what is kept: ten points show the curve.
+        for tenth in range(1, 11):
+            step = tenth * self.num_steps // 10
             so_far = kept[: step * self.num_particles // self.thin]
             if len(so_far) >= 2:
                 report.measure(step=step, **measures(so_far))
