@@ -42,6 +42,10 @@ class Target(eqx.Module):
         log_likelihood: `(position, datum) -> scalar`, where a datum is one row of `data`.
         data: array, or pytree of arrays, whose leading axis counts the N rows.
         batch_size: B; each step sees B rows, every row at most once an epoch. All N if omitted.
+        vectorised: `log_likelihood` takes all rows of a batch at once and returns one value a row;
+            for models that share work between rows.
+        particles_at_once: evaluate this many particles together, one group after the other; bounds
+            memory and is faster where one particle's work fills the cache. All if omitted.
         constrain: maps a position to what a person wants to see (say, exp of a log scale); used
             for output only.
         names: one name for each coordinate of a flat position.
@@ -54,6 +58,8 @@ class Target(eqx.Module):
     log_likelihood: Callable[[Position, PyTree], Any] | None
     data: PyTree
     batch_size: int | None = eqx.field(static=True)
+    vectorised: bool = eqx.field(static=True)
+    particles_at_once: int | None = eqx.field(static=True)
     unravel: Callable[[Array], Position] | None
 
     def __init__(
@@ -65,6 +71,8 @@ class Target(eqx.Module):
         log_likelihood: Callable[[Position, PyTree], Any] | None = None,
         data: PyTree = None,
         batch_size: int | None = None,
+        vectorised: bool = False,
+        particles_at_once: int | None = None,
         constrain: Callable[[Position], PyTree] | None = None,
         names: Sequence[str] | None = None,
     ):
@@ -76,7 +84,10 @@ class Target(eqx.Module):
         self.log_prior, self.log_likelihood = log_density, log_likelihood
         self.constrain = constrain
         self.data = jax.tree.map(jnp.asarray, data)
-        self.batch_size = batch_size
+        self.batch_size, self.vectorised = batch_size, vectorised
+        self.particles_at_once = particles_at_once
+        if particles_at_once is not None:
+            check_count("particles_at_once", particles_at_once)
         _check_scalar("log_density", log_density, self)
         self._check_data()
 
@@ -95,10 +106,11 @@ class Target(eqx.Module):
                     f"batch_size must be at most the number of data rows, {num_rows}, "
                     f"got {self.batch_size}."
                 )
+        rows = (3,) if self.vectorised else ()
         datum = jax.tree.map(
-            lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), self.data
+            lambda leaf: jax.ShapeDtypeStruct((*rows, *leaf.shape[1:]), leaf.dtype), self.data
         )
-        _check_scalar("log_likelihood", self.log_likelihood, self, datum)
+        _check_scalar("log_likelihood", self.log_likelihood, self, datum, shape=rows)
 
     @property
     def num_rows(self) -> int:
@@ -115,19 +127,21 @@ class Target(eqx.Module):
         value = jnp.asarray(self.log_prior(structured))
         if self.log_likelihood is not None:
             rows = self.data if batch is None else batch
-            terms = jax.vmap(self.log_likelihood, in_axes=(None, 0))(structured, rows)
+            likelihood = self.log_likelihood
+            if not self.vectorised:
+                likelihood = jax.vmap(likelihood, in_axes=(None, 0))
+            terms = likelihood(structured, rows)
             value = value + self.num_rows * jnp.mean(jnp.asarray(terms))
         return value.astype(position.dtype)
-
-    def log_densities(self, particles: Float[Array, "n d"], batch: PyTree = None) -> Array:
-        """Log density of every particle."""
-        return jax.vmap(lambda x: self.log_density(x, batch))(particles)
 
     def log_densities_and_scores(
         self, particles: Float[Array, "n d"], batch: PyTree = None
     ) -> tuple[Float[Array, " n"], Float[Array, "n d"]]:
         """Log density and score ∇log p of every particle; one gradient evaluation each."""
-        return jax.vmap(jax.value_and_grad(lambda x: self.log_density(x, batch)))(particles)
+        evaluate = jax.value_and_grad(lambda x: self.log_density(x, batch))
+        if self.particles_at_once is None:
+            return jax.vmap(evaluate)(particles)
+        return jax.lax.map(evaluate, particles, batch_size=self.particles_at_once)
 
     def structure(self, position: Float[Array, " d"]) -> Position:
         """The flat position in the form that the user's log density takes."""
@@ -214,7 +228,13 @@ def _first_line(error: Exception) -> str:
     return line if line.endswith(".") else line + "."
 
 
-def _check_scalar(name: str, function: Callable[..., Any], target: Target, *rest: PyTree) -> None:
+def _check_scalar(
+    name: str,
+    function: Callable[..., Any],
+    target: Target,
+    *rest: PyTree,
+    shape: tuple[int, ...] = (),
+) -> None:
     flat = jax.ShapeDtypeStruct((target.dim,), jnp.zeros(()).dtype)
     try:
         value = jax.eval_shape(lambda x, *r: function(target.structure(x), *r), flat, *rest)
@@ -223,7 +243,9 @@ def _check_scalar(name: str, function: Callable[..., Any], target: Target, *rest
             f"{name} could not be evaluated at a position with {target.dim} coordinates: "
             f"{_first_line(error)} It must be written with jax.numpy and fit dim or example."
         ) from error
-    shape = getattr(value, "shape", None)
-    if shape != ():
-        found = f"a {type(value).__name__}" if shape is None else f"an array of shape {shape}"
-        raise InputError(f"{name} must return a scalar, got {found}; sum its terms.")
+    found = getattr(value, "shape", None)
+    if found != shape:
+        what = f"a {type(value).__name__}" if found is None else f"an array of shape {found}"
+        wanted = f"one value a row, here of shape {shape}" if shape else "a scalar"
+        way_out = "" if shape else "; sum its terms"
+        raise InputError(f"{name} must return {wanted}, got {what}{way_out}.")

@@ -4,7 +4,7 @@ import dataclasses
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -56,7 +56,7 @@ class Experiment:
         """Where the records go."""
         return Path("results") / self.name if self.out is None else self.out
 
-    def scaled(self) -> Self:
+    def scaled(self) -> "Experiment":
         """The settings that are run: cut down if `quick`."""
         if not self.quick:
             return self

@@ -7,12 +7,13 @@ from nvgd.errors import InputError
 from nvgd.experiments.base import Experiment
 from nvgd.experiments.covertype import Covertype
 from nvgd.experiments.funnel import FunnelExperiment
+from nvgd.experiments.mnist import Mnist
 from nvgd.experiments.records import read
 from nvgd.experiments.stein import Stein
 from nvgd.experiments.sweep import Sweep
 
 EXPERIMENTS: dict[str, type[Experiment]] = {
-    kind.name: kind for kind in (Stein, FunnelExperiment, Sweep, Covertype)
+    kind.name: kind for kind in (Stein, FunnelExperiment, Sweep, Covertype, Mnist)
 }
 
 

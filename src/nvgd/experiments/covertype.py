@@ -148,15 +148,15 @@ class Covertype(ClassificationExperiment):
 
     def flow(self, method: str, step_size: float) -> ParticleFlow:
         """A method with this step size."""
+        # An array, not a number: all step sizes then share one compiled program.
+        size = jnp.asarray(step_size)
         match method:
             case "NVGD":
-                return paper_nvgd(
-                    step_size, self.learning_rate, max_inner_steps=self.max_inner_steps
-                )
+                return paper_nvgd(size, self.learning_rate, max_inner_steps=self.max_inner_steps)
             case "SVGD":
-                return SVGD(step_size)
+                return SVGD(size)
             case _:
-                return SGLD(step_size)
+                return SGLD(size)
 
     def target(self, *, tuning: bool) -> Target:
         """The posterior of all training rows, or of those not kept for validation."""

@@ -13,6 +13,9 @@ from nvgd.files import output_directory, write_atomically
 
 Dataset = dict[str, np.ndarray]
 
+# Beside src/ in a clone; an installed package has none.
+REPOSITORY_DATA = Path(__file__).parents[3] / "data"
+
 # SHA-256 over the arrays, not the file: a fetched copy is compressed otherwise but holds the same.
 CHECKSUMS = {
     "covertype": "4913395f3e4cc1ca04486d285826401dcf376553a2318761668a6af5a92035e3",
@@ -37,9 +40,8 @@ def load(name: str, data_dir: Path | None = None) -> Dataset:
                 "there is none: copy the file there, or leave the option out."
             )
         return _read(name, path)
-    repository = Path(__file__).parents[3] / "data" / file_name
     cached = _cache_directory() / file_name
-    for path in (repository, cached):
+    for path in (REPOSITORY_DATA / file_name, cached):
         if path.is_file():
             return _read(name, path)
     dataset = FETCHERS[name]()
@@ -61,7 +63,8 @@ def checksum(dataset: Dataset) -> str:
 
 def _read(name: str, path: Path) -> Dataset:
     try:
-        with np.load(path, allow_pickle=False) as stored:
+        # Opened here, so that it is closed even if it is no archive at all.
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
             dataset = dict(stored)
     except (OSError, ValueError, EOFError, zipfile.BadZipFile, KeyError) as error:
         raise InputError(

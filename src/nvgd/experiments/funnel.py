@@ -18,6 +18,7 @@ from nvgd.experiments.records import Records
 from nvgd.files import write_atomically
 from nvgd.flow import NVGD, SVGD, ULA, FlowState, ParticleFlow
 from nvgd.metrics import Reference, kolmogorov_smirnov
+from nvgd.movers import StepSize
 from nvgd.sampling import sample
 from nvgd.stein import HutchinsonDivergence
 from nvgd.tables import markdown, spread
@@ -80,7 +81,7 @@ class FunnelExperiment(Experiment):
     """Steps between measurements."""
 
     name: ClassVar[str] = "funnel"
-    quick_limits: ClassVar[dict[str, int]] = {"num_steps": 300}
+    quick_limits: ClassVar[dict[str, int]] = {"num_steps": 100, "measure_every": 20}
 
     def __post_init__(self):
         super().__post_init__()
@@ -215,7 +216,7 @@ class FunnelExperiment(Experiment):
         return [directory / name for name in (*figures, "figure-1.gif")]
 
 
-def paper_nvgd(step_size: float | None, learning_rate: float, **options: Any) -> NVGD:
+def paper_nvgd(step_size: StepSize | None, learning_rate: float, **options: Any) -> NVGD:
     """NVGD as the paper runs it: Gaussian probes, at most 50 inner steps, patience 15."""
     settings = {
         "max_inner_steps": 50,

@@ -12,6 +12,7 @@ the numbers are then those of an uninterrupted run.
 import json
 import os
 import subprocess
+import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -112,13 +113,16 @@ def read(directory: Path) -> tuple[dict[str, Any], list[dict[str, Any]], dict[st
             raise ValueError(f"a line of {METRICS} has no task")
         particles: dict[str, np.ndarray] = {}
         if (directory / PARTICLES).exists():
-            with np.load(directory / PARTICLES, allow_pickle=False) as stored:
+            with (
+                (directory / PARTICLES).open("rb") as file,
+                np.load(file, allow_pickle=False) as stored,
+            ):
                 particles = dict(stored)
     except FileNotFoundError as error:
         raise InputError(
             f"{str(directory)!r} is not a results directory: it has no {CONFIG}."
         ) from error
-    except (OSError, ValueError, TypeError, EOFError) as error:
+    except (OSError, ValueError, TypeError, EOFError, zipfile.BadZipFile) as error:
         raise InputError(f"the records in {str(directory)!r} cannot be read: {error}.") from error
     return config, rows, particles
 

@@ -1,0 +1,272 @@
+"""Figure 7: a Bayesian convolutional network on MNIST."""
+
+import dataclasses
+import functools
+from pathlib import Path
+from typing import ClassVar, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from nvgd.experiments import datasets
+from nvgd.experiments.base import Arrays, Rows
+from nvgd.experiments.classification import MEASURES, ClassificationExperiment, Split
+from nvgd.experiments.funnel import paper_nvgd
+from nvgd.files import write_atomically
+from nvgd.flow import SGLD, SVGD, ParticleFlow
+from nvgd.tables import markdown
+from nvgd.target import Target
+from nvgd.witnesses import MLP
+
+CHANNELS, CLASSES, SIDE = 8, 10, 7
+NUM_FEATURES = CHANNELS * SIDE * SIDE
+SHAPES = (
+    (CHANNELS, 9),
+    (CHANNELS,),
+    (CHANNELS, CHANNELS * 9),
+    (CHANNELS,),
+    (CLASSES, NUM_FEATURES),
+    (CLASSES,),
+)
+SIZES = [int(np.prod(shape)) for shape in SHAPES]
+NUM_PARAMETERS = sum(SIZES)
+PRIOR_SCALE = 0.15
+# Offsets (row, column) of a 3 × 3 kernel.
+TAPS = [(row, column) for row in range(3) for column in range(3)]
+
+
+def unpack(parameters: Float[Array, " d"]) -> list[Array]:
+    """Weights and biases of the two convolutions and of the linear layer."""
+    parts = jnp.split(parameters, np.cumsum(SIZES)[:-1])
+    return [part.reshape(shape) for part, shape in zip(parts, SHAPES, strict=True)]
+
+
+def patches(images: Float[Array, "rows 28 28"]) -> Float[Array, "9 4 7 7 rows"]:
+    """What the first convolution sees, ordered so that the second one needs no strided reads.
+
+    Its 14 × 14 output pixels come as four planes of 7 × 7, by the parity of row and column: a 3 × 3
+    kernel with stride 2 then reads whole planes, shifted by at most one. The patches do not depend
+    on the parameters, so that all networks share them.
+    """
+    padded = jnp.pad(images, ((0, 0), (0, 1), (0, 1)))
+    planes = [
+        jnp.stack(
+            [
+                padded[:, 2 * a + row :: 4, 2 * b + column :: 4][:, :SIDE, :SIDE]
+                for a in range(2)
+                for b in range(2)
+            ]
+        )
+        for row, column in TAPS
+    ]
+    return jnp.moveaxis(jnp.stack(planes), 2, -1)
+
+
+def logits(
+    parameters: Float[Array, " d"], shared: Float[Array, "9 4 7 7 rows"]
+) -> Float[Array, "rows classes"]:
+    """Two 3 × 3 convolutions with stride 2, ReLU after each, and a linear layer."""
+    kernel_1, bias_1, kernel_2, bias_2, weights, bias = unpack(parameters)
+    hidden = jnp.tensordot(kernel_1, shared, 1) + bias_1[:, None, None, None, None]
+    hidden = jnp.pad(jax.nn.relu(hidden), ((0, 0), (0, 0), (0, 1), (0, 1), (0, 0)))
+    taps = [
+        hidden[
+            :,
+            2 * (row % 2) + column % 2,
+            row // 2 : row // 2 + SIDE,
+            column // 2 : column // 2 + SIDE,
+        ]
+        for row, column in TAPS
+    ]
+    kernel_2 = kernel_2.reshape(CHANNELS, CHANNELS, 9)
+    hidden = jnp.tensordot(kernel_2, jnp.stack(taps, axis=1), 2) + bias_2[:, None, None, None]
+    features = jax.nn.relu(hidden).reshape(NUM_FEATURES, -1)
+    return (weights @ features).T + bias
+
+
+def log_prior(parameters: Float[Array, " d"]) -> Float[Array, ""]:
+    """N(0, 0.15²) on every parameter, up to a constant."""
+    return -0.5 * parameters @ parameters / PRIOR_SCALE**2
+
+
+def log_likelihood(
+    parameters: Float[Array, " d"], rows: tuple[Array, Array]
+) -> Float[Array, " rows"]:
+    """Categorical, for all rows of a batch."""
+    images, labels = rows
+    values = jax.nn.log_softmax(logits(parameters, patches(images / 255.0)))
+    return jnp.take_along_axis(values, labels[:, None].astype(int), axis=1)[:, 0]
+
+
+class Data(NamedTuple):
+    """Training images without and with the validation tenth, which comes first, and test images."""
+
+    images: np.ndarray
+    labels: np.ndarray
+    num_validation: int
+    test: Split
+
+
+# One object a step size: seeds then share its compiled program.
+_adam = functools.lru_cache(optax.adam)
+
+
+@functools.lru_cache(maxsize=1)
+def load(data_dir: Path | None) -> Data:
+    """MNIST, the training part shuffled once."""
+    raw = datasets.load("mnist", data_dir)
+    order = np.random.default_rng(0).permutation(len(raw["train_images"]))
+    test = Split(raw["test_images"], raw["test_labels"].astype(int))
+    images, labels = raw["train_images"][order], raw["train_labels"][order]
+    return Data(images, labels, len(images) // 10, test)
+
+
+@functools.lru_cache(maxsize=1)
+def _target(data_dir: Path | None, batch_size: int) -> Target:
+    data = load(data_dir)
+    rows = slice(data.num_validation, None)
+    return Target(
+        log_prior,
+        dim=NUM_PARAMETERS,
+        log_likelihood=log_likelihood,
+        data=(data.images[rows], data.labels[rows]),
+        batch_size=batch_size,
+        vectorised=True,
+        # Two networks' activations fit the cache of one core; more do not.
+        particles_at_once=2,
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Mnist(ClassificationExperiment):
+    """Figure 7: a Bayesian network with 4594 parameters, by NVGD, SVGD (plain, Adam) and SGLD."""
+
+    seeds: int = 3
+    """Independent runs of every method."""
+    num_steps: int = 840
+    """Steps of every method; 420 are an epoch of the training nine tenths."""
+    tuning_steps: int = 100
+    """Steps of every try of the search."""
+    largest_step_size: float = 1e-1
+    """The search's first decade; the others are smaller."""
+    num_decades: int = 6
+    """How many decades the search tries."""
+    measure_every: int = 105
+    """Steps between measurements."""
+    learning_rate: float = 1e-3
+    """Of Adam on the witness."""
+    max_inner_steps: int = 100
+    """Training steps of the witness a particle step, at most."""
+    patience: int = 5
+    """Training steps without improvement before the witness's training stops."""
+    num_test: int = 10_000
+    """Test images to measure on."""
+
+    name: ClassVar[str] = "mnist"
+    quick_limits: ClassVar[dict[str, int]] = {
+        "seeds": 1,
+        "num_steps": 4,
+        "tuning_steps": 2,
+        "num_decades": 1,
+        "measure_every": 2,
+        "num_particles": 6,
+        "max_inner_steps": 2,
+        "num_test": 500,
+    }
+    methods: ClassVar[tuple[str, ...]] = ("NVGD", "NVGD Adam", "SVGD", "SVGD Adam", "SGLD")
+    colours: ClassVar[dict[str, str]] = {
+        "NVGD": "#e8a0a9",
+        "NVGD Adam": "#d1495b",
+        "SVGD": "#93bcd4",
+        "SVGD Adam": "#2e6f95",
+        "SGLD": "#e9a23b",
+    }
+
+    def prepare(self) -> None:
+        """Find the data."""
+        load(self.data_dir)
+
+    def flow(self, method: str, step_size: float) -> ParticleFlow:
+        """A method with this step size, plain or Adam's."""
+        if method == "SGLD":
+            return SGLD(jnp.asarray(step_size))
+        uses_adam = method.endswith("Adam")
+        optimizer = _adam(step_size) if uses_adam else None
+        # An array, not a number: all step sizes then share one compiled program.
+        plain = None if uses_adam else jnp.asarray(step_size)
+        if method.startswith("SVGD"):
+            return SVGD(plain, optimizer=optimizer)
+        return paper_nvgd(
+            plain,
+            self.learning_rate,
+            optimizer=optimizer,
+            witness=MLP(NUM_PARAMETERS, width=256, depth=3, key=jax.random.key(0)),
+            max_inner_steps=self.max_inner_steps,
+            patience=self.patience,
+        )
+
+    def target(self, *, tuning: bool) -> Target:
+        """The posterior of nine tenths of the training images; the same for search and runs."""
+        del tuning
+        return _target(self.data_dir, self.batch_size)
+
+    def split(self, *, tuning: bool) -> Split:
+        """Test images, or the validation tenth."""
+        data = load(self.data_dir)
+        if tuning:
+            images, labels = data.images, data.labels.astype(int)
+            count = min(data.num_validation, self.num_test)
+            return Split(images[:count], labels[:count])
+        return Split(data.test.inputs[: self.num_test], data.test.labels[: self.num_test])
+
+    def initial(self, key: PRNGKeyArray) -> Float[Array, "n d"]:
+        """Draws from the prior."""
+        return PRIOR_SCALE * jax.random.normal(key, (self.num_particles, NUM_PARAMETERS))
+
+    def probabilities(self, particles, inputs):
+        """Mean over networks of their class probabilities, in batches of images."""
+        size = min(500, len(inputs))
+        parts = [
+            _mean_probabilities(particles, jnp.asarray(inputs[first : first + size]))
+            for first in range(0, len(inputs), size)
+        ]
+        return np.concatenate([np.asarray(part) for part in parts])
+
+    def table(self, rows: Rows, arrays: Arrays) -> str:
+        """All measures after each epoch."""
+        del arrays
+        lines = [["after", "", "step size", *MEASURES.values()]]
+        for step in dict.fromkeys((self.num_steps // 2, self.num_steps)):
+            for method in self.methods:
+                lines.append([f"{step} steps", method, *self.measure_cells(rows, method, step)])
+        return markdown(lines)
+
+    def draw(self, rows: Rows, arrays: Arrays, directory: Path) -> list[Path]:
+        """All measures over steps."""
+        del arrays
+        import matplotlib.pyplot as plt
+
+        from nvgd.experiments.figures import draw_measures
+
+        figure, panels = plt.subplots(1, 3, figsize=(13, 3.9), layout="constrained")
+        draw_measures(self, rows, panels, tuple(MEASURES))
+        path = directory / "mnist.png"
+        write_atomically(path, lambda temporary: figure.savefig(temporary, dpi=130))
+        plt.close(figure)
+        return [path]
+
+
+@eqx.filter_jit
+def _mean_probabilities(particles: Array, images: Array) -> Array:
+    shared = patches(images / 255.0)
+
+    def add(total: Array, parameters: Array) -> tuple[Array, None]:
+        return total + jax.nn.softmax(logits(parameters, shared)), None
+
+    start = jnp.zeros((len(images), CLASSES), particles.dtype)
+    total, _ = jax.lax.scan(add, start, particles)
+    return total / len(particles)

@@ -1,0 +1,235 @@
+"""The paper's experiments: each runs, records, resumes, and refuses what it should."""
+
+import json
+import shutil
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from nvgd.cli import main
+from nvgd.experiments import covertype, mnist
+from nvgd.experiments.base import reproduce
+from nvgd.experiments.catalogue import EXPERIMENTS, from_records
+from nvgd.experiments.classification import measures
+from nvgd.experiments.records import read
+from nvgd.experiments.stein import Stein
+
+FIGURES = {
+    "stein": {"stein.png"},
+    "funnel": {"funnel-curves.png", "funnel-scatter.png", "figure-1.gif"},
+    "sweep": {"sweep.png"},
+    "covertype": {"covertype.png"},
+    "mnist": {"mnist.png"},
+}
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_quick_experiment_runs_to_the_end_and_its_records_parse(name, tmp_path, capsys):
+    out = tmp_path / name
+    assert main(["reproduce", name, "--quick", "--seeds", "1", "--out", str(out)]) == 0
+    config, rows, _ = read(out)
+    assert config["experiment"] == name
+    assert config["settings"]["quick"] is True
+    assert {"jax", "nvgd"} <= set(config["versions"])
+    experiment = from_records(out)
+    done = [row["task"] for row in rows if row.get("done")]
+    assert done == [task.name for task in experiment.tasks()]
+    files = {path.name for path in out.iterdir()}
+    records = {"config.json", "metrics.jsonl", "particles.npz", "table.md"}
+    assert files == FIGURES[name] | records
+    table = (out / "table.md").read_text()
+    assert table.strip() in capsys.readouterr().out
+    # Figures come from the records alone: without them they can be drawn again.
+    for figure in FIGURES[name]:
+        (out / figure).unlink()
+    assert main(["plot", str(out)]) == 0
+    assert {path.name for path in out.iterdir()} == files
+    assert (out / "table.md").read_text() == table
+
+
+def small_stein(out, **options):
+    return Stein(
+        out=out, seeds=3, dim=4, num_particles=50, num_steps=20, measure_every=10, **options
+    )
+
+
+def test_an_interrupted_run_resumes_to_the_same_numbers(tmp_path, monkeypatch):
+    whole, broken = tmp_path / "whole", tmp_path / "broken"
+    reproduce(small_stein(whole))
+    run = Stein.run
+
+    def interrupted(self, task, report, records):
+        if task.seed == 1:
+            report.measure(step=0, discrepancy=-1.0)
+            raise KeyboardInterrupt
+        return run(self, task, report, records)
+
+    monkeypatch.setattr(Stein, "run", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        reproduce(small_stein(broken))
+    monkeypatch.undo()
+    # The machine went down in the middle of a line.
+    with (broken / "metrics.jsonl").open("a") as stream:
+        stream.write('{"task": "seed-1", "st')
+    reproduce(small_stein(broken, resume=True))
+    assert read(broken)[1] == read(whole)[1]
+
+
+def test_final_particles_survive_a_resume(tmp_path):
+    """The funnel keeps particles; a run whose last tasks are lost ends with the same ones."""
+    options = ["reproduce", "funnel", "--quick", "--seeds", "1", "--num-steps", "10"]
+    options += ["--measure-every", "5", "--num-particles", "10"]
+    whole, broken = tmp_path / "whole", tmp_path / "broken"
+    assert main([*options, "--out", str(whole)]) == 0
+    shutil.copytree(whole, broken)
+    lines = (broken / "metrics.jsonl").read_text().splitlines(keepends=True)
+    first_lost = next(i for i, line in enumerate(lines) if json.loads(line)["method"] == "SVGD")
+    (broken / "metrics.jsonl").write_text("".join(lines[: first_lost + 1]))
+    (broken / "particles.npz").unlink()
+    with np.load(whole / "particles.npz") as stored:
+        kept = {name: stored[name] for name in stored if name.startswith("NVGD")}
+        np.savez(broken / "particles.npz", **kept)
+    assert main([*options, "--out", str(broken), "--resume"]) == 0
+    _, whole_rows, whole_arrays = read(whole)
+    _, rows, arrays = read(broken)
+    assert rows == whole_rows
+    assert set(arrays) == set(whole_arrays)
+    for name, array in whole_arrays.items():
+        assert array.tobytes() == arrays[name].tobytes()
+
+
+def test_a_directory_with_other_contents_is_refused_and_left_alone(tmp_path, capsys):
+    out = tmp_path / "stein"
+    reproduce(small_stein(out))
+    before = {path.name: path.read_bytes() for path in out.iterdir()}
+    small = ["--dim", "4", "--num-particles", "50", "--num-steps", "20", "--seeds", "3"]
+    cases = [
+        (["reproduce", "funnel", "--out", str(out)], "holds the experiment 'stein', not 'funnel'"),
+        (["reproduce", "stein", *small, "--out", str(out)], "holds a run already: add --resume"),
+        (
+            ["reproduce", "stein", *small, "--learning-rate", "0.5", "--out", str(out), "--resume"],
+            "other settings (learning_rate)",
+        ),
+        (["reproduce", "stein", "--out", str(tmp_path)], "must be new or empty"),
+        (["reproduce", "stein", "--out", str(tmp_path / "no"), "--resume"], "no run to resume"),
+        (["reproduce", "stein", "--seeds", "0"], "seeds must be a whole number ≥ 1, got 0"),
+        (["plot", str(tmp_path)], "is not a results directory"),
+        (["reproduce", "covertype", "--data-dir", str(tmp_path)], "must hold covertype.npz"),
+    ]
+    for arguments, message in cases:
+        capsys.readouterr()
+        assert main(arguments) == 2
+        error = capsys.readouterr().err
+        assert message in error
+        assert error.count("\n") == 1
+    assert {path.name: path.read_bytes() for path in out.iterdir()} == before
+    assert [path.name for path in tmp_path.iterdir()] == ["stein"]
+
+
+@pytest.mark.parametrize(
+    ("file", "damage"),
+    [
+        ("config.json", "{"),
+        ("config.json", "[]"),
+        ("metrics.jsonl", '{"task": 1}\nnot json\n'),
+        ("metrics.jsonl", "3\n"),
+        ("particles.npz", "PK no zip"),
+    ],
+)
+def test_damaged_records_are_named(tmp_path, capsys, file, damage):
+    reproduce(small_stein(tmp_path / "stein"))
+    (tmp_path / "stein" / file).write_text(damage)
+    capsys.readouterr()
+    assert main(["plot", str(tmp_path / "stein")]) == 2
+    assert "cannot be read" in capsys.readouterr().err
+
+
+def test_logistic_log_density_equals_numpy_with_its_jacobian():
+    rng = np.random.default_rng(0)
+    features, labels = rng.normal(size=(40, 5)), rng.integers(0, 2, 40).astype(float)
+
+    def log_density(position):
+        log_precision, coefficients = position[0], position[1:]
+        precision = np.exp(log_precision)
+        logit = features @ coefficients
+        likelihood = np.sum(labels * logit - np.log1p(np.exp(logit)))
+        prior = np.sum(0.5 * np.log(precision) - 0.5 * precision * coefficients**2)
+        gamma = (1.0 - 1) * np.log(precision) - 0.01 * precision
+        return likelihood + prior + gamma + log_precision
+
+    data = (features.astype(np.float32), labels.astype(np.float32))
+    target = covertype.Target(
+        covertype.log_prior, dim=6, log_likelihood=covertype.log_likelihood, data=data
+    )
+    particles = 0.5 * rng.normal(size=(4, 6))
+    values, scores = target.log_densities_and_scores(jnp.asarray(particles, jnp.float32))
+    for position, value, score in zip(particles, values, scores, strict=True):
+        assert np.isclose(value, log_density(position), rtol=1e-5)
+        steps = 1e-5 * np.eye(6)
+        numeric = [(log_density(position + s) - log_density(position - s)) / 2e-5 for s in steps]
+        assert np.allclose(score, numeric, rtol=1e-3, atol=1e-3)
+
+
+def test_laplace_reference_is_the_optimum_and_its_curvature():
+    rng = np.random.default_rng(1)
+    features = rng.normal(size=(500, 3))
+    labels = (rng.random(500) < 1 / (1 + np.exp(-features @ [1.0, -0.5, 0.2]))).astype(float)
+    mode, deviations = covertype.laplace(features, labels)
+    with jax.enable_x64(True):
+        target = covertype.Target(
+            covertype.log_prior,
+            dim=4,
+            log_likelihood=covertype.log_likelihood,
+            data=(features, labels),
+        )
+        position = jnp.asarray(mode)
+        assert np.allclose(jax.grad(target.log_density)(position), 0, atol=1e-6)
+        covariance = jnp.linalg.inv(-jax.hessian(target.log_density)(position))
+        assert np.allclose(jnp.sqrt(jnp.diagonal(covariance)), deviations, rtol=1e-6)
+
+
+def plain_logits(parameters, images):
+    """The same network by XLA's own convolution."""
+    kernel_1, bias_1, kernel_2, bias_2, weights, bias = mnist.unpack(parameters)
+    hidden = images[:, None]
+    for kernel, offset in ((kernel_1.reshape(8, 1, 3, 3), bias_1), (kernel_2, bias_2)):
+        kernel = kernel.reshape(8, -1, 3, 3)
+        hidden = jax.lax.conv_general_dilated(hidden, kernel, (2, 2), "SAME")
+        hidden = jax.nn.relu(hidden + offset[:, None, None])
+    return hidden.reshape(len(images), -1) @ weights.T + bias
+
+
+def test_network_has_the_papers_size_and_the_gradient_of_a_plain_convolution():
+    assert mnist.NUM_PARAMETERS == 80 + 584 + 3930 == 4594
+    images = jax.random.uniform(jax.random.key(0), (6, 28, 28)) * 255
+    labels = jnp.arange(6)
+    particles = mnist.PRIOR_SCALE * jax.random.normal(jax.random.key(1), (4, 4594))
+    target = mnist.Target(
+        mnist.log_prior,
+        dim=4594,
+        log_likelihood=mnist.log_likelihood,
+        data=(images, labels),
+        vectorised=True,
+        particles_at_once=2,
+    )
+    values, scores = target.log_densities_and_scores(particles)
+
+    def plain(parameters):
+        chosen = jax.nn.log_softmax(plain_logits(parameters, images / 255))[jnp.arange(6), labels]
+        return jnp.sum(chosen) - 0.5 * jnp.sum(parameters**2) / 0.15**2
+
+    expected, gradients = jax.vmap(jax.value_and_grad(plain))(particles)
+    assert np.allclose(values, expected, rtol=1e-5)
+    assert np.allclose(scores, gradients, rtol=1e-3, atol=1e-3)
+
+
+def test_measures_of_predictions():
+    probabilities = np.array([[0.9, 0.1], [0.6, 0.4], [0.2, 0.8], [0.55, 0.45]])
+    found = measures(probabilities, np.array([0, 1, 1, 0]))
+    assert found["accuracy"] == 0.75
+    assert np.isclose(found["log_likelihood"], np.mean(np.log([0.9, 0.4, 0.8, 0.55])))
+    # Bins of confidence: 0.9 | 0.6 and 0.55 apart | 0.8.
+    expected = (abs(1 - 0.9) + abs(0 - 0.6) + abs(1 - 0.8) + abs(1 - 0.55)) / 4
+    assert np.isclose(found["calibration_error"], expected)
