@@ -80,7 +80,7 @@ def test_an_interrupted_run_resumes_to_the_same_numbers(tmp_path, monkeypatch):
 def test_final_particles_survive_a_resume(tmp_path):
     """The funnel keeps particles; a run whose last tasks are lost ends with the same ones."""
     options = ["reproduce", "funnel", "--quick", "--seeds", "1", "--num-steps", "10"]
-    options += ["--measure-every", "5", "--num-particles", "10"]
+    options += ["--measure-every", "5", "--num-particles", "10", "--thin", "5"]
     whole, broken = tmp_path / "whole", tmp_path / "broken"
     assert main([*options, "--out", str(whole)]) == 0
     shutil.copytree(whole, broken)
@@ -114,7 +114,6 @@ def test_a_directory_with_other_contents_is_refused_and_left_alone(tmp_path, cap
         ),
         (["reproduce", "stein", "--out", str(tmp_path)], "must be new or empty"),
         (["reproduce", "stein", "--out", str(tmp_path / "no"), "--resume"], "no run to resume"),
-        (["reproduce", "stein", "--seeds", "0"], "seeds must be a whole number ≥ 1, got 0"),
         (["plot", str(tmp_path)], "is not a results directory"),
         (["reproduce", "covertype", "--data-dir", str(tmp_path)], "must hold covertype.npz"),
     ]

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 Row = Sequence[str]
 
@@ -26,7 +27,7 @@ def markdown(rows: Sequence[Row]) -> str:
     return "\n".join([lines[0], rule + "|", *lines[1:]])
 
 
-def spread(values: Sequence[float] | np.ndarray, digits: int) -> str:
+def spread(values: ArrayLike, digits: int) -> str:
     """Mean ± standard deviation over runs."""
     array = np.asarray(values, np.float64)
     return f"{array.mean():.{digits}f} ± {array.std():.{digits}f}"

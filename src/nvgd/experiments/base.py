@@ -3,6 +3,7 @@
 import dataclasses
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
@@ -101,7 +102,7 @@ def reproduce(experiment: Experiment) -> None:
         experiment.directory, experiment.name, experiment.settings(), experiment.resume
     )
     total = sum(task.num_steps for task in tasks)
-    with tqdm(total=total, desc=experiment.name, unit="step", disable=None) as bar:
+    with closing(records), tqdm(total=total, unit="step", disable=None) as bar:
         for task in tasks:
             start = bar.n
             if not records.is_finished(task.name):
@@ -117,7 +118,6 @@ def reproduce(experiment: Experiment) -> None:
                 arrays = experiment.run(task, Report(measure, step), records)
                 records.finish(task.name, arrays, method=task.method, seed=task.seed)
             bar.update(start + task.num_steps - bar.n)
-    records.close()
     present(experiment)
 
 

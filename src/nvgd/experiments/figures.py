@@ -48,4 +48,7 @@ def draw_measures(
         axes.set(xlabel="step", ylabel=MEASURES[name], xlim=(0, experiment.num_steps))
         axes.set_ylim(min(lowest) - margin, max(highest) + margin)
         axes.spines[["top", "right"]].set_visible(False)
-    panels[0].legend(frameon=False)
+    handles, labels = panels[0].get_legend_handles_labels()
+    panels[0].figure.legend(
+        handles, labels, loc="outside upper center", ncols=len(labels), frameon=False
+    )

@@ -13,7 +13,7 @@ from nvgd.experiments.funnel import (
     DIGITS,
     EXACT,
     MEASURES,
-    FunnelMeasures,
+    funnel_measures,
     measure_exact_samples,
     paper_nvgd,
 )
@@ -76,7 +76,7 @@ class Sweep(Experiment):
         """One run, measured at its end."""
         del records
         dim = int(task.name.split("/")[0])
-        measures = FunnelMeasures(dim)
+        measures = funnel_measures(dim)
         if task.method == EXACT:
             measure_exact_samples(dim, self.num_particles, measures, report.measure)
             return {}
