@@ -18,6 +18,9 @@ from nvgd import densities, metrics
 def good(x):
     return -0.5 * jnp.sum(x**2)
 
+def tree(position):
+    return -jnp.sum(position["a"]**2)
+
 def run(log_density=good, flow=None, **options):
     options = {"dim": 2, "num_steps": 3, "progress": False, **options}
     return nvgd.sample(log_density, flow, **options)
@@ -54,10 +57,15 @@ CASES = {
     "run(num_particles=0)": "num_particles must be a whole number ≥ 1, got 0",
     "run(num_particles=1)": "num_particles must be at least 2 for NeuralDirection, got 1",
     "run(flow=nvgd.SVGD(), num_particles=1)": "at least 2 for KernelDirection, got 1",
-    "run(initial=np.zeros((5, 3)))": r"initial must have shape \(num_particles, 2\), got \(5, 3\)",
+    "run(initial=np.zeros((5, 3)))": r"array \(num_particles, 2\), got shape \(5, 3\)",
     "run(initial=np.zeros((5, 2)), num_particles=6)": "holds 5 particles but num_particles is 6",
     "run(initial=np.full((5, 2), np.nan))": "initial must hold finite numbers only",
     "run(initial={'a': 1})": "initial must",
+    "run(tree, dim=None, example={'a': 0.0}, initial={'b': np.ones(3)})": "initial must be",
+    "run(tree, dim=None, example={'a': np.ones(2)}, initial={'a': np.ones((9, 3))})": (
+        "pytree of arrays with shapes"
+    ),
+    "run(initial=np.ones((4, 2)) * 1j)": "initial must hold real numbers",
     # Run settings.
     "run(num_steps=0)": "num_steps must be a whole number ≥ 1, got 0",
     "run(num_steps='many')": "num_steps must be a whole number ≥ 1, got 'many'",
@@ -66,6 +74,10 @@ CASES = {
     "run(thin=0)": "thin must be a whole number ≥ 1, got 0",
     "run(metrics_every=0)": "metrics_every must be a whole number ≥ 1, got 0",
     "run(metrics={'m': lambda x: x})": r"metrics\['m'\] must map particles to a number",
+    "run(metrics=[good])": "metrics must map names",
+    "run(metrics={'step': good})": "names other than 'step'",
+    "run(metrics={'m': lambda x: 'high'})": r"metrics\['m'\] must map particles to a number",
+    "run(seed=2**70)": "seed must be below",
     "run(metrics={'m': 3})": r"metrics\['m'\] must be a function, got 3",
     "run(flow=nvgd.NVGD)": r"flow must be an nvgd object such as NVGD\(\), got <class",
     "run(flow='nvgd')": "flow must be an nvgd object",
@@ -85,6 +97,7 @@ CASES = {
     "nvgd.NVGD(max_inner_steps=1.5)": "max_inner_steps must be a whole number ≥ 1, got 1.5",
     "nvgd.NVGD(train_fraction=1.0)": "train_fraction must lie strictly between 0 and 1, got 1.0",
     "nvgd.NVGD(divergence='fast')": "divergence must be one of 'auto', 'exact', 'hutchinson'",
+    "nvgd.NVGD(witness_optimizer='adam')": "witness_optimizer must be an optax transformation",
     "nvgd.NVGD(witness=3)": "witness must be an Equinox module, got 3",
     "nvgd.NVGD(coordinates='diagonal')": r"coordinates must be .*Identity\(\).*got 'diagonal'",
     "nvgd.HutchinsonDivergence('uniform')": "distribution must be one of 'rademacher', 'gaussian'",
@@ -119,7 +132,17 @@ CASES = {
         r"share a leading axis of one or more rows, got shapes \[\(3,\), \(4,\)\]"
     ),
     "nvgd.Target(good, dim=2, log_likelihood=lambda x, r: r, data=None)": "data must be arrays",
+    "nvgd.Target(good, dim=2, constrain=lambda x: x @ jnp.ones(3))": "constrain could not be",
+    "nvgd.Target(good, dim=2, names=['a', 'b'], constrain=jnp.sum)": "names go with a constrain",
+    "nvgd.Target(good, dim=2, names=[1, 2])": "names must be 2 different strings",
+    # Stein.
+    "nvgd.stein_operator(jnp.tanh, jnp.ones((4, 2)), jnp.ones(2))": "scores must have",
+    "nvgd.divergence(jnp.sum, jnp.ones((4, 2)))": "the field must map a position",
+    "nvgd.divergence(jnp.tanh, jnp.ones(4))": r"particles must be .* shape \(n, d\), got",
     # Densities and metrics.
+    "densities.GaussianMixture(weights=[np.inf, 1])": "weights must be 2 positive numbers",
+    "densities.Banana(bend=np.nan)": "bend",
+    "metrics.mmd_squared(jnp.ones((3, 2)), jnp.ones((3, 2)), 'median')": "bandwidth must be",
     "densities.Funnel(1)": "dim must be a whole number ≥ 2, got 1",
     "densities.Gaussian([0, 0], [[1, 2], [2, 1]])": "symmetric and positive definite",
     "densities.Gaussian([0, 0], [1, 1, 1])": "d variances for a mean of length d",
@@ -136,16 +159,20 @@ CASES = {
 }
 
 
-@pytest.fixture(scope="module")
-def messages():
+def evaluate(codes):
     result = subprocess.run(
         [sys.executable, "-c", PREAMBLE],
-        input=json.dumps(list(CASES)),
+        input=json.dumps(list(codes)),
         capture_output=True,
         text=True,
         check=True,
     )
     return json.loads(result.stdout)
+
+
+@pytest.fixture(scope="module")
+def messages():
+    return evaluate(CASES)
 
 
 @pytest.mark.xdist_group("bad-input")
@@ -155,3 +182,27 @@ def test_wrong_input_is_named_in_one_sentence(messages, code, pattern):
 
     assert re.search(pattern, messages[code]), messages[code]
     assert "\n" not in messages[code]
+
+
+ODD_BUT_LEGAL = [
+    "run(flow=nvgd.ULA(np.float32(0.1)), thin=np.int64(2), num_steps=np.int64(4))",
+    "run(flow=nvgd.NVGD(train_fraction=np.float64(0.5), restore_best=np.bool_(True)))",
+    "run(flow=nvgd.NVGD(divergence=nvgd.HutchinsonDivergence(num_probes=np.int64(2))))",
+    "run(flow=nvgd.SVGD(rescale=np.bool_(True), kernel=nvgd.RBF(np.float64(1.0))))",
+    "run(flow=nvgd.SVGD(), dim=1, num_particles=2)",
+    "run(flow=nvgd.SVGD(), num_particles=None, initial=[[0.0, 1.0], [2.0, 3.0]])",
+    "run(flow=nvgd.NVGD(witness=eqx.nn.MLP(2, 2, 8, 1, key=jax.random.key(0))))",
+    "run(flow=nvgd.SVGD(optimizer=optax.MultiSteps(optax.adam(0.1), 2)))",
+    "metrics.energy_distance(np.arange(6).reshape(3, 2), np.ones((4, 2)))",
+]
+
+
+@pytest.fixture(scope="module")
+def legal_messages():
+    return evaluate(ODD_BUT_LEGAL)
+
+
+@pytest.mark.xdist_group("bad-input")
+@pytest.mark.parametrize("code", ODD_BUT_LEGAL)
+def test_odd_but_legal_input_is_taken(legal_messages, code):
+    assert legal_messages[code] == "no error"

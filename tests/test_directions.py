@@ -119,6 +119,22 @@ def test_svgd_discrepancy_is_that_of_the_leave_one_out_field(funnel_particles):
     assert np.allclose(diagnostics["stein_discrepancy"], expected, rtol=1e-3)
 
 
+def test_svgd_does_not_lose_digits_far_from_the_origin():
+    particles = jax.random.normal(jax.random.key(0), (40, 2))
+    near, _, _ = svgd_field(nvgd.KernelDirection(), particles, -particles)
+    far, _, _ = svgd_field(nvgd.KernelDirection(), particles + 1024.0, -particles)
+    assert jnp.allclose(near, far, rtol=2e-3, atol=2e-4)
+
+
+@pytest.mark.parametrize("num_apart", [0, 5])
+def test_svgd_bears_particles_that_coincide(num_apart):
+    particles = (
+        jnp.full((50, 2), 1.3).at[:num_apart].add(jnp.arange(2.0 * num_apart).reshape(-1, 2))
+    )
+    field, _, _ = svgd_field(nvgd.KernelDirection(), particles, -particles)
+    assert jnp.max(jnp.abs(field)) < 10
+
+
 class Constant(eqx.Module):
     """A witness whose discrepancy rises with its value up to 1 on scores of one."""
 
@@ -146,7 +162,7 @@ def test_training_stops_early_and_best_weights_come_back():
     )
     settings = {
         "witness": Constant(jnp.array(0.0)),
-        "optimizer": always_up,
+        "witness_optimizer": always_up,
         "max_inner_steps": 40,
         "patience": 4,
     }
@@ -171,7 +187,9 @@ def test_training_runs_to_the_limit_while_it_improves():
 
 def test_weights_that_run_away_are_not_kept():
     direction = nvgd.NeuralDirection(
-        witness=Constant(jnp.array(0.5)), optimizer=optax.sgd(1e38, momentum=1e38), patience=2
+        witness=Constant(jnp.array(0.5)),
+        witness_optimizer=optax.sgd(1e38, momentum=1e38),
+        patience=2,
     )
     state, diagnostics = train(direction)
     assert jnp.allclose(state.arrays.value, 0.5)

@@ -104,6 +104,9 @@ def test_a_directory_with_other_contents_is_refused_and_left_alone(tmp_path, cap
     out = tmp_path / "stein"
     reproduce(small_stein(out))
     before = {path.name: path.read_bytes() for path in out.iterdir()}
+    shutil.copytree(out, tmp_path / "cut")
+    lines = (out / "metrics.jsonl").read_text().splitlines(keepends=True)
+    (tmp_path / "cut" / "metrics.jsonl").write_text("".join(lines[:-1]))
     small = ["--dim", "4", "--num-particles", "50", "--num-steps", "20", "--seeds", "3"]
     cases = [
         (["reproduce", "funnel", "--out", str(out)], "holds the experiment 'stein', not 'funnel'"),
@@ -115,6 +118,7 @@ def test_a_directory_with_other_contents_is_refused_and_left_alone(tmp_path, cap
         (["reproduce", "stein", "--out", str(tmp_path)], "must be new or empty"),
         (["reproduce", "stein", "--out", str(tmp_path / "no"), "--resume"], "no run to resume"),
         (["plot", str(tmp_path)], "is not a results directory"),
+        (["plot", str(tmp_path / "cut")], "holds 2 of 3 tasks: finish the run"),
         (["reproduce", "covertype", "--data-dir", str(tmp_path)], "must hold covertype.npz"),
     ]
     for arguments, message in cases:
@@ -124,7 +128,7 @@ def test_a_directory_with_other_contents_is_refused_and_left_alone(tmp_path, cap
         assert message in error
         assert error.count("\n") == 1
     assert {path.name: path.read_bytes() for path in out.iterdir()} == before
-    assert [path.name for path in tmp_path.iterdir()] == ["stein"]
+    assert {path.name for path in tmp_path.iterdir()} == {"stein", "cut"}
 
 
 @pytest.mark.parametrize(

@@ -152,6 +152,16 @@ def test_kolmogorov_smirnov_equals_scipy(samples):
     assert np.isclose(value, expected, atol=1e-5)
 
 
+def test_mixed_and_integer_types_are_brought_together():
+    x, y = np.arange(12).reshape(6, 2), np.linspace(0, 5, 10).reshape(5, 2)
+    with jax.enable_x64(True):
+        expected = energy_distance(jnp.asarray(x, jnp.float64), jnp.asarray(y))
+        mixed = energy_distance(jnp.asarray(x, jnp.float32), jnp.asarray(y))
+        assert mixed.dtype == jnp.float64
+        assert np.isclose(mixed, expected)
+    assert np.isclose(energy_distance(jnp.asarray(x, jnp.float32), jnp.float32(y)), expected)
+
+
 def test_equal_samples_are_at_distance_zero(samples):
     x = jnp.float32(samples[0])
     assert np.isclose(energy_distance(x, x), 0.0, atol=1e-5)

@@ -116,6 +116,37 @@ def test_a_fault_at_the_very_last_state_is_found_too():
     assert jnp.all(jnp.isfinite(jax.vmap(wall)(posterior.particles)))
 
 
+def low_wall(x):
+    return jnp.where(jnp.max(x) > 1.25, jnp.nan, jnp.sum(x))
+
+
+@pytest.mark.xdist_group("faults")
+@pytest.mark.parametrize("thin", [1, 3, 13])
+@pytest.mark.parametrize("metrics_every", [1, 12, 13, 100])
+def test_faults_leave_no_trace_in_what_is_kept_or_measured(thin, metrics_every):
+    """Wherever chunks end: 12 steps of 0.1 fit under the wall at 1.25, the 13th does not."""
+    for num_steps in (13, 40):
+        with pytest.warns(nvgd.RunStopped, match="stopped at step 13"):
+            posterior = sample(
+                nvgd.SVGD(0.1, kernel=nvgd.RBF(1e6)),
+                low_wall,
+                initial=np.zeros((2, 2)),
+                num_particles=None,
+                num_steps=num_steps,
+                thin=thin,
+                metrics={"largest": jnp.max},
+                metrics_every=metrics_every,
+            )
+        assert posterior.num_steps == 12
+        kept = np.asarray(posterior.particles).reshape(-1, 2, 2)[:, 0, 0]
+        expected = 0.1 * np.arange(thin, 13, thin) if thin <= 12 else [1.2]
+        assert np.allclose(kept, expected, atol=1e-4)
+        steps = posterior.metrics["step"]
+        assert np.all(np.diff(steps) > 0)
+        assert steps[-1] == 12
+        assert np.allclose(posterior.metrics["largest"], 0.1 * steps, atol=1e-4)
+
+
 def test_a_step_that_overflows_is_not_taken():
     with pytest.warns(nvgd.RunStopped, match="the move made 16 of 16 particles non-finite"):
         posterior = sample(nvgd.ULA(1e38), lambda x: -0.5e6 * jnp.sum(x**2))

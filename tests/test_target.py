@@ -114,3 +114,45 @@ def test_starting_particles_as_a_pytree():
     flow = nvgd.ULA(1e-9)
     posterior = nvgd.sample(target, flow, initial=initial, num_steps=1, progress=False)
     assert np.allclose(posterior.particles, [[-1, 1, 1, 1]] * 6, atol=1e-3)
+
+
+def test_starting_particles_in_the_shape_of_a_single_array():
+    def log_density(x):
+        return -jnp.sum(x**2)
+
+    for example, initial in ((np.zeros((2, 3)), np.ones((4, 2, 3))), (0.0, np.ones(4))):
+        for start in (initial, initial.reshape(4, -1), initial.tolist()):
+            posterior = nvgd.sample(
+                log_density,
+                nvgd.ULA(1e-9),
+                example=example,
+                initial=start,
+                num_steps=1,
+                progress=False,
+            )
+            assert posterior.draws["x"].shape == initial.shape
+
+
+def test_names_go_with_constrained_values():
+    target = nvgd.Target(lambda x: -jnp.sum(x**2), dim=2, names=["a", "b"], constrain=jnp.exp)
+    draws = target.present(jnp.array([[0.0, 1.0]]))
+    assert jnp.allclose(draws["b"], jnp.exp(1.0))
+
+
+def test_a_vectorised_likelihood_in_groups_gives_the_same_scores():
+    plain = regression()
+    grouped = nvgd.Target(
+        log_prior,
+        example={"slope": jnp.zeros(3), "log_scale": 0.0},
+        log_likelihood=jax.vmap(log_likelihood, in_axes=(None, 0)),
+        data=ROWS,
+        vectorised=True,
+        particles_at_once=2,
+    )
+    particles = 0.3 * jax.random.normal(jax.random.key(0), (5, 4))
+    for ours, theirs in zip(
+        grouped.log_densities_and_scores(particles),
+        plain.log_densities_and_scores(particles),
+        strict=True,
+    ):
+        assert jnp.allclose(ours, theirs, rtol=1e-4, atol=1e-3)

@@ -9,6 +9,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from nvgd.flow import FlowInfo, FlowState, ParticleFlow
 from nvgd.target import Target
+from nvgd.trees import where
 
 # Steps that one compiled call can take; how many it does take is decided at run time.
 CAPACITY = 512
@@ -64,8 +65,8 @@ def advance(
             slot = chunk.state.step // thin - state.step // thin
             kept = kept.at[slot].set(moved.particles)
         return Chunk(
-            state=_where(healthy, moved, chunk.state),
-            previous=_where(healthy, chunk.state, chunk.previous),
+            state=where(healthy, moved, chunk.state),
+            previous=where(healthy, chunk.state, chunk.previous),
             infos=jax.tree.map(lambda all_, one: all_.at[chunk.length].set(one), chunk.infos, info),
             kept=kept,
             length=chunk.length + 1,
@@ -80,7 +81,3 @@ def advance(
         kept = jnp.zeros((slots, *state.particles.shape), state.particles.dtype)
     start = Chunk(state, previous, infos, kept, jnp.array(0), jnp.array(True))
     return jax.lax.while_loop(goes_on, body, start)
-
-
-def _where(condition: Array, yes: FlowState, no: FlowState) -> FlowState:
-    return jax.tree.map(lambda a, b: jnp.where(condition, a, b), yes, no)

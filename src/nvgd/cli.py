@@ -100,7 +100,11 @@ def _run(command: demo.Demo | Reproduce | Plot) -> None:
             base.present(catalogue.from_records(command.directory))
         case Reproduce():
             chosen = command.experiment
-            for experiment in chosen.experiments() if isinstance(chosen, All) else [chosen]:
+            experiments = chosen.experiments() if isinstance(chosen, All) else [chosen]
+            # What the last one lacks is said before the first one starts.
+            for experiment in experiments:
+                experiment.prepare()
+            for experiment in experiments:
                 base.reproduce(experiment)
 
 

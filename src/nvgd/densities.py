@@ -148,6 +148,7 @@ class Banana(AbstractDensity):
 
     def __check_init__(self):
         check_positive("scale", self.scale)
+        check_positive("|bend|", abs(self.bend), zero_allowed=True)
 
     def log_density(self, x):
         """Normal along the bend, unit normal across."""
@@ -199,7 +200,8 @@ class GaussianMixture(AbstractDensity):
         scales = jnp.asarray(scales, float)
         scales = jnp.full(num_components, scales) if scales.ndim == 0 else scales
         for name, values in (("weights", weights), ("scales", scales)):
-            if values.shape != (num_components,) or not bool(jnp.all(values > 0)):
+            is_positive = jnp.all((values > 0) & jnp.isfinite(values))
+            if values.shape != (num_components,) or not bool(is_positive):
                 raise InputError(f"{name} must be {num_components} positive numbers, got {values}.")
         self.scales, self.weights = scales, weights / jnp.sum(weights)
 

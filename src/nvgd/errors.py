@@ -17,6 +17,14 @@ def is_concrete(value: Any) -> bool:
     return not isinstance(value, Tracer)
 
 
+def plain(value: Any) -> Any:
+    """A NumPy scalar as the Python number it stands for; anything else as it is.
+
+    Settings that shape a program must be plain numbers: NumPy's would be traced.
+    """
+    return value.item() if isinstance(value, np.generic) else value
+
+
 def check_positive(name: str, value: Any, *, zero_allowed: bool = False) -> None:
     """Refuse a scalar that is not finite and positive; traced values pass unseen."""
     if not is_concrete(value):
@@ -62,6 +70,14 @@ def check_kind(name: str, value: Any, kind: type, examples: str) -> None:
     """Refuse what is not one of the library's own objects of this kind."""
     if not isinstance(value, kind):
         raise InputError(f"{name} must be an nvgd object such as {examples}, got {value!r}.")
+
+
+def check_transformation(name: str, value: Any) -> None:
+    """Refuse what lacks the two functions of an `optax` transformation."""
+    if not all(callable(getattr(value, method, None)) for method in ("init", "update")):
+        raise InputError(
+            f"{name} must be an optax transformation such as optax.adam(1e-3), got {value!r}."
+        )
 
 
 def check_step_size(name: str, value: Any) -> None:

@@ -21,28 +21,46 @@ def starting_particles(
         check_count("num_particles", num_particles)
     if initial is None:
         return jax.random.normal(key, (num_particles or DEFAULT_NUM_PARTICLES, target.dim))
-    try:
-        leaves = [jnp.asarray(leaf) for leaf in jax.tree.leaves(initial)]
-        if target.unravel is not None and not isinstance(initial, jax.Array | np.ndarray):
-            particles = jax.vmap(lambda position: ravel_pytree(position)[0])(initial)
-        else:
-            (particles,) = leaves
-    except (TypeError, ValueError) as error:
-        raise InputError(
-            f"initial must be an array (num_particles, {target.dim}) or a pytree like example with "
-            f"a leading axis of particles: {error}"
-        ) from error
-    if particles.ndim != 2 or particles.shape[1] != target.dim:
-        raise InputError(
-            f"initial must have shape (num_particles, {target.dim}), got {particles.shape}."
-        )
+    particles = _flattened(target, initial)
     if num_particles is not None and num_particles != len(particles):
         raise InputError(
             f"initial holds {len(particles)} particles but num_particles is {num_particles}: "
             "leave num_particles out."
         )
-    if not jnp.issubdtype(particles.dtype, jnp.floating):
+    return particles
+
+
+def _flattened(target: Target, initial: PyTree) -> Float[Array, "n d"]:
+    """The user's particles as one array, if they fit the target's positions."""
+    flat = jax.ShapeDtypeStruct((target.dim,), jnp.zeros(()).dtype)
+    like = jax.eval_shape(target.structure, flat)
+    wanted = f"an array (num_particles, {target.dim})"
+    if target.unravel is not None:
+        shapes = jax.tree.map(lambda leaf: ("num_particles", *leaf.shape), like)
+        wanted += f" or a pytree of arrays with shapes {shapes}"
+    try:
+        if jax.tree.structure(like) == jax.tree.structure(0) and not isinstance(initial, dict):
+            initial = np.asarray(initial)
+        if target.unravel is not None and (jax.tree.structure(initial) == jax.tree.structure(like)):
+            arrays = jax.tree.map(jnp.asarray, initial)
+            leaves = jax.tree.leaves(arrays)
+            trailing = [leaf.shape[1:] for leaf in leaves]
+            if trailing == [leaf.shape for leaf in jax.tree.leaves(like)] and all(
+                leaf.ndim and len(leaf) == len(leaves[0]) for leaf in leaves
+            ):
+                initial = jax.vmap(lambda position: ravel_pytree(position)[0])(arrays)
+        if isinstance(initial, dict):
+            raise TypeError("a dictionary")
+        particles = jnp.asarray(initial)
+    except (TypeError, ValueError):
+        found = jax.tree.map(np.shape, initial)
+        raise InputError(f"initial must be {wanted}, got shapes {found}.") from None
+    if particles.ndim != 2 or particles.shape[1] != target.dim or not len(particles):
+        raise InputError(f"initial must be {wanted}, got shape {particles.shape}.")
+    if jnp.issubdtype(particles.dtype, jnp.integer):
         particles = particles.astype(jnp.zeros(()).dtype)
+    if not jnp.issubdtype(particles.dtype, jnp.floating):
+        raise InputError(f"initial must hold real numbers, got {particles.dtype}.")
     return particles
 
 

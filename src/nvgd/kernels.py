@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from nvgd.errors import InputError, check_positive
+from nvgd.errors import InputError, check_positive, plain
 
 Bandwidth = float | Float[Array, ""] | Literal["median"]
 
@@ -62,7 +62,7 @@ class AbstractKernel(eqx.Module):
 class RBF(AbstractKernel):
     """Squared exponential, exp(−|x − y|²/(2h²)): the paper's kernel."""
 
-    bandwidth: Bandwidth = "median"
+    bandwidth: Bandwidth = eqx.field(default="median", converter=plain)
 
     def profile(self, ratio):
         """exp(−r/2)."""
@@ -76,7 +76,7 @@ class IMQ(AbstractKernel):
     and Mackey, 2017).
     """
 
-    bandwidth: Bandwidth = "median"
+    bandwidth: Bandwidth = eqx.field(default="median", converter=plain)
 
     def profile(self, ratio):
         """(1 + r)^(−½)."""
@@ -101,9 +101,10 @@ def median_bandwidth(particles: Float[Array, "n d"]) -> Float[Array, ""]:
     upper = jnp.min(jnp.where(is_above, distances, jnp.inf))
     upper = jnp.where(distances.size - jnp.sum(is_above) > next_rank, lower, upper)
     median = (lower + upper) / 2
-    # Particles that coincide would make h zero and every kernel value NaN.
-    smallest = jnp.finfo(particles.dtype).tiny ** 0.5
-    return jnp.sqrt(jnp.maximum(median / (2 * jnp.log(num_particles)), smallest))
+    # If most particles coincide the median says nothing: the mean does, or, at worst, one.
+    mean = jnp.mean(distances)
+    fallback = jnp.where(mean > 0, mean, 1.0)
+    return jnp.sqrt(jnp.where(median > 0, median / (2 * jnp.log(num_particles)), fallback))
 
 
 def _order_statistic(values: Float[Array, "n m"], rank: int) -> Float[Array, ""]:
@@ -112,7 +113,7 @@ def _order_statistic(values: Float[Array, "n m"], rank: int) -> Float[Array, ""]
     Bisection on the bit pattern, which sorts as the numbers do: 32 or 64 passes over the values
     cost less than a sort.
     """
-    integer = jnp.int64 if values.dtype == jnp.float64 else jnp.int32
+    integer = {2: jnp.int16, 4: jnp.int32, 8: jnp.int64}[values.dtype.itemsize]
     bits = jax.lax.bitcast_convert_type(values, integer)
 
     def halve(_, bounds: tuple[Array, Array]) -> tuple[Array, Array]:

@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
+from numpy.typing import ArrayLike
 
 from nvgd.errors import InputError, check_count, check_kind, check_positive
 from nvgd.kernels import IMQ, AbstractKernel, squared_distances, stein_kernel
@@ -36,7 +37,7 @@ def mmd_squared(
         bandwidth: h; of several values the kernels are averaged.
         unbiased: leave out pairs of a particle with itself; the value can then be negative.
     """
-    _check_samples(x, y, minimum=2 if unbiased else 1)
+    x, y = _samples(x, y, minimum=2 if unbiased else 1)
     return _contrast(_gaussian_kernel(bandwidth, x.dtype), x, y, unbiased)
 
 
@@ -48,7 +49,7 @@ def energy_distance(
     Arguments:
         unbiased: leave out pairs of a particle with itself; the value can then be negative.
     """
-    _check_samples(x, y, minimum=2 if unbiased else 1)
+    x, y = _samples(x, y, minimum=2 if unbiased else 1)
     return -_contrast(_distance, x, y, unbiased)
 
 
@@ -71,7 +72,7 @@ class Reference(eqx.Module):
     own_distance: Float[Array, ""]
 
     def __init__(self, draws: Float[Array, "m d"], bandwidth: float | Sequence[float] = 1.0):
-        _check_samples(draws, draws, minimum=2)
+        draws, _ = _samples(draws, draws, minimum=2)
         self.draws = draws
         self.bandwidth = tuple(bandwidth) if isinstance(bandwidth, Sequence) else bandwidth
         kernel = _gaussian_kernel(self.bandwidth, draws.dtype)
@@ -80,14 +81,14 @@ class Reference(eqx.Module):
 
     def mmd_squared(self, particles: Float[Array, "n d"]) -> Float[Array, ""]:
         """Unbiased MMD² from the draws, as `mmd_squared`."""
-        _check_samples(particles, self.draws, minimum=2)
-        kernel = _gaussian_kernel(self.bandwidth, self.draws.dtype)
-        return _contrast(kernel, particles, self.draws, True, self.own_kernel)
+        particles, draws = _samples(particles, self.draws, minimum=2)
+        kernel = _gaussian_kernel(self.bandwidth, draws.dtype)
+        return _contrast(kernel, particles, draws, True, self.own_kernel)
 
     def energy_distance(self, particles: Float[Array, "n d"]) -> Float[Array, ""]:
         """Energy distance from the draws, as `energy_distance`."""
-        _check_samples(particles, self.draws, minimum=1)
-        return -_contrast(_distance, particles, self.draws, False, self.own_distance)
+        particles, draws = _samples(particles, self.draws, minimum=1)
+        return -_contrast(_distance, particles, draws, False, self.own_distance)
 
 
 class _GaussianKernel(eqx.Module):
@@ -100,7 +101,10 @@ class _GaussianKernel(eqx.Module):
 
 
 def _gaussian_kernel(bandwidth: float | Sequence[float], dtype: jnp.dtype) -> _GaussianKernel:
-    bandwidths = np.atleast_1d(np.asarray(bandwidth, float))
+    try:
+        bandwidths = np.atleast_1d(np.asarray(bandwidth, float))
+    except (TypeError, ValueError):
+        bandwidths = np.empty(0)
     if bandwidths.ndim != 1 or not bandwidths.size:
         raise InputError(f"bandwidth must be a number or a list of numbers, got {bandwidth!r}.")
     for value in bandwidths:
@@ -147,7 +151,7 @@ def kernel_stein_discrepancy(
         scores: ∇log p at the particles.
         unbiased: leave out pairs of a particle with itself; the value can then be negative.
     """
-    _check_samples(particles, scores, minimum=2 if unbiased else 1)
+    particles, scores = _samples(particles, scores, minimum=2 if unbiased else 1)
     if particles.shape != scores.shape:
         raise InputError(
             f"scores must have the particles' shape {particles.shape}, got {scores.shape}."
@@ -184,7 +188,7 @@ def sliced_wasserstein(
     Arguments:
         num_projections: random directions, drawn from `key` (a fixed one if omitted).
     """
-    _check_samples(x, y, minimum=1)
+    x, y = _samples(x, y, minimum=1)
     check_count("num_projections", num_projections)
     key = jax.random.key(0) if key is None else key
     return _sliced_wasserstein(x, y, num_projections, key)
@@ -215,6 +219,7 @@ def kolmogorov_smirnov(
 
     kolmogorov_smirnov(particles[:, 0], lambda x: jax.scipy.stats.norm.cdf(x, scale=3.0))
     """
+    values = jnp.asarray(values)
     if values.ndim != 1 or not len(values):
         raise InputError(f"values must be one-dimensional and not empty, got {values.shape}.")
     n = len(values)
@@ -262,14 +267,19 @@ def _blocks(points: PyTree, length: int) -> tuple[PyTree, Array]:
     return jax.tree.map(cut, points), jnp.arange(length + padding).reshape(-1, size)
 
 
-def _check_samples(x: Array, y: Array, *, minimum: int) -> None:
-    shapes = [getattr(side, "shape", type(side).__name__) for side in (x, y)]
-    if any(not isinstance(s, tuple) or len(s) != 2 for s in shapes) or shapes[0][1] != shapes[1][1]:
+def _samples(x: ArrayLike, y: ArrayLike, *, minimum: int) -> tuple[Array, Array]:
+    """Both samples as arrays of one floating-point type."""
+    first, second = jnp.asarray(x), jnp.asarray(y)
+    if first.ndim != 2 or second.ndim != 2 or first.shape[1] != second.shape[1]:
         raise InputError(
-            f"both samples must be arrays of shape (n, d) with the same d, got {shapes[0]} and "
-            f"{shapes[1]}."
+            f"both samples must be arrays of shape (n, d) with the same d, got {first.shape} and "
+            f"{second.shape}."
         )
-    if min(len(x), len(y)) < minimum:
+    if min(len(first), len(second)) < minimum:
         raise InputError(
-            f"both samples need at least {minimum} rows here, got {len(x)} and {len(y)}."
+            f"both samples need at least {minimum} rows here, got {len(first)} and {len(second)}."
         )
+    dtype = jnp.promote_types(first.dtype, second.dtype)
+    if not jnp.issubdtype(dtype, jnp.floating):
+        dtype = jnp.zeros(()).dtype
+    return first.astype(dtype), second.astype(dtype)

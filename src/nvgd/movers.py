@@ -1,7 +1,7 @@
 """How particles step along their velocities."""
 
 from abc import abstractmethod
-from typing import ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 import equinox as eqx
 import jax
@@ -9,7 +9,13 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
-from nvgd.errors import InputError, check_positive, check_step_size
+from nvgd.errors import (
+    InputError,
+    check_positive,
+    check_step_size,
+    check_transformation,
+    plain,
+)
 
 State = TypeVar("State")
 StepSize = float | Float[Array, ""] | optax.Schedule
@@ -46,7 +52,7 @@ class Euler(AbstractMover[None]):
         step_size: ε, a number or a schedule (a function of the step number).
     """
 
-    step_size: StepSize
+    step_size: StepSize = eqx.field(converter=plain)
 
     takes_noise: ClassVar[bool] = True
 
@@ -81,11 +87,7 @@ class Optax(AbstractMover[PyTree]):
     takes_noise: ClassVar[bool] = False
 
     def __check_init__(self):
-        if not isinstance(self.transformation, optax.GradientTransformation):
-            raise InputError(
-                "optimizer must be an optax transformation such as optax.adam(1e-3), "
-                f"got {self.transformation!r}."
-            )
+        check_transformation("optimizer", self.transformation)
 
     def init(self, particles):
         """The transformation's own state."""
@@ -114,7 +116,19 @@ def choose_mover(
     return Optax(optimizer)
 
 
-def polynomial_decay(initial: float, offset: float = 1.0, power: float = 0.55) -> optax.Schedule:
+class PolynomialDecay(eqx.Module):
+    """ε_t = a (1 + t/b)^(−γ), a schedule; equal settings share one compiled program."""
+
+    initial: float
+    offset: float
+    power: float
+
+    def __call__(self, step: Any) -> Any:
+        """ε_t at step t."""
+        return self.initial * (1 + step / self.offset) ** (-self.power)
+
+
+def polynomial_decay(initial: float, offset: float = 1.0, power: float = 0.55) -> PolynomialDecay:
     """SGLD's step sizes ε_t = a (1 + t/b)^(−γ) (Welling and Teh, 2011).
 
     With ½ < γ ≤ 1 the steps sum to infinity and their squares do not, so that the noise of the
@@ -128,4 +142,4 @@ def polynomial_decay(initial: float, offset: float = 1.0, power: float = 0.55) -
     check_positive("initial", initial)
     check_positive("offset", offset)
     check_positive("power", power, zero_allowed=True)
-    return lambda step: initial * (1 + step / offset) ** (-power)
+    return PolynomialDecay(initial, offset, power)

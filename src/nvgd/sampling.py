@@ -68,13 +68,21 @@ def sample(
     check_kind("flow", flow, ParticleFlow, "NVGD()")
     check_count("num_steps", num_steps)
     check_count("seed", seed, minimum=0)
+    if seed >= 2**63:
+        raise InputError(f"seed must be below 2⁶³, got {seed}.")
     if thin is not None:
         check_count("thin", thin)
+        thin = int(thin)
         if thin > num_steps:
             raise InputError(f"thin must be at most num_steps, {num_steps}, got {thin}.")
     if metrics_every is None:
         metrics_every = max(num_steps // 100, 1)
     check_count("metrics_every", metrics_every)
+    if metrics is not None and (not isinstance(metrics, Mapping) or "step" in metrics):
+        raise InputError(
+            "metrics must map names other than 'step', which is taken, to functions of the "
+            f"particles, got {metrics!r}."
+        )
     for name, metric in (metrics or {}).items():
         check_callable(f"metrics[{name!r}]", metric)
     check_callable("callback", callback, optional=True)
@@ -94,7 +102,9 @@ def sample(
     if run.status == "completed":
         run.check_end()
     if run.status != "completed":
+        watch.forget_after(run.num_steps)
         warnings.warn(RunStopped(run.status), stacklevel=2)
+    watch(run.state, is_last=True)
     particles = np.concatenate(run.kept) if run.kept else run.state.particles
     return Posterior(
         particles=jnp.asarray(particles),
@@ -147,7 +157,8 @@ class _Run:
                 step += taken
                 bar.update(taken)
                 bar.set_postfix(self._latest(), refresh=False)
-                watch(self.state, is_last=step == num_steps or self.status != "completed")
+                if step < num_steps and self.status == "completed":
+                    watch(self.state)
                 if seconds < SECONDS_PER_CHUNK / 2:
                     length = min(2 * length, CAPACITY)
                 elif seconds > 2 * SECONDS_PER_CHUNK:
@@ -172,13 +183,12 @@ class _Run:
         # Cut on the host: on the device every length would be a program of its own.
         infos = jax.tree.map(lambda leaf: np.asarray(leaf)[:tried], chunk.infos)
         self.state, self.previous = chunk.state, chunk.previous
-        taken = tried
-        if not chunk.healthy:
-            taken = tried - 1
-            self._fail(step + tried, jax.tree.map(lambda leaf: leaf[-1], infos))
+        taken = tried if chunk.healthy else tried - 1
         if self.thin is not None and chunk.kept is not None:
-            first, last = step // self.thin, self.num_steps // self.thin
+            first, last = step // self.thin, (step + taken) // self.thin
             self.kept.extend(np.asarray(chunk.kept)[: last - first])
+        if not chunk.healthy:
+            self._fail(step + tried, jax.tree.map(lambda leaf: leaf[-1], infos))
         self._infos.append(jax.tree.map(lambda leaf: leaf[:taken], infos))
         return taken
 
@@ -207,6 +217,8 @@ class _Run:
 
     def _blame_log_density(self, step: int, faulty: int) -> None:
         self.state = self.previous
+        if self.thin is not None:
+            del self.kept[self.num_steps // self.thin :]
         self.status = (
             f"stopped at step {step}: the log density or its gradient is not finite at {faulty} of "
             f"{len(self.state.particles)} particles; the particles of step {self.num_steps} are "
@@ -252,13 +264,17 @@ class _Watch:
         for name, metric in self.metrics.items():
             try:
                 row[name] = float(metric(state.particles))
-            except TypeError as error:
+            except (TypeError, ValueError) as error:
                 raise InputError(
                     f"metrics[{name!r}] must map particles to a number: {error}."
                 ) from error
         self._rows.append(row)
         if self.callback is not None:
             self.callback(state)
+
+    def forget_after(self, step: int) -> None:
+        """Drop what was measured at states that turned out to be faulty."""
+        self._rows = [row for row in self._rows if row["step"] <= step]
 
     def records(self) -> dict[str, np.ndarray]:
         """One array a metric, and `step`."""

@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from nvgd.errors import InputError, check_choice, check_count
+from nvgd.errors import InputError, check_choice, check_count, plain
 from nvgd.witnesses import AbstractBatchedWitness
 
 Field = Callable[[Float[Array, " d"]], Float[Array, " d"]]
@@ -39,8 +39,9 @@ class AbstractDivergence(eqx.Module):
     ) -> Float[Array, "n k d"]:
         """k directions for every particle."""
 
+    @property
     @abstractmethod
-    def weight(self, dim: int) -> float:
+    def weight(self) -> float:
         """The factor on the sum of zᵀ(∂f/∂x)z over the k directions."""
 
 
@@ -52,9 +53,9 @@ class ExactDivergence(AbstractDivergence):
         del key
         return jnp.broadcast_to(jnp.eye(dim, dtype=dtype), (num_particles, dim, dim))
 
-    def weight(self, dim):
+    @property
+    def weight(self):
         """A trace is a plain sum."""
-        del dim
         return 1.0
 
 
@@ -70,7 +71,7 @@ class HutchinsonDivergence(AbstractDivergence):
     """
 
     distribution: Literal["rademacher", "gaussian"] = "rademacher"
-    num_probes: int = 1
+    num_probes: int = eqx.field(default=1, converter=plain)
 
     def __check_init__(self):
         check_choice("distribution", self.distribution, ("rademacher", "gaussian"))
@@ -83,9 +84,9 @@ class HutchinsonDivergence(AbstractDivergence):
             return jax.random.normal(key, shape, dtype)
         return jax.random.rademacher(key, shape, dtype)
 
-    def weight(self, dim):
+    @property
+    def weight(self):
         """The mean over probes."""
-        del dim
         return 1.0 / self.num_probes
 
 
@@ -142,6 +143,7 @@ def stein_operator(
     key: PRNGKeyArray | None = None,
 ) -> Float[Array, " n"]:
     """(A_p f)(x) = f(x)·∇log p(x) + div f(x) at every particle; its mean under p is zero."""
+    _check_scores(particles, scores)
     values, divergences = _evaluate(field, particles, method, key)
     return jnp.sum(values * scores, axis=-1) + divergences
 
@@ -167,6 +169,7 @@ def regularised_stein_discrepancy(
     key: PRNGKeyArray | None = None,
 ) -> Float[Array, ""]:
     """Monte Carlo estimate of RSD(q‖p; f) (eq. 4), the objective that a witness maximises."""
+    _check_scores(particles, scores)
     values, divergences = _evaluate(field, particles, method, key)
     return jnp.mean(regularised_terms(values, divergences, scores))
 
@@ -184,7 +187,7 @@ def _evaluate(
     method: AbstractDivergence | Literal["auto", "exact", "hutchinson"],
     key: PRNGKeyArray | None,
 ) -> tuple[Array, Array]:
-    num_particles, dim = particles.shape
+    num_particles, dim = _checked_shape(field, particles)
     estimator = choose_divergence(method, dim)
     if key is None:
         if not isinstance(estimator, ExactDivergence):
@@ -194,4 +197,28 @@ def _evaluate(
             )
         key = jax.random.key(0)
     probes = estimator.probes(key, num_particles, dim, particles.dtype)
-    return values_and_divergences(field, particles, probes, estimator.weight(dim))
+    return values_and_divergences(field, particles, probes, estimator.weight)
+
+
+def _checked_shape(field: Field, particles: Array) -> tuple[int, int]:
+    if jnp.ndim(particles) != 2 or not jnp.issubdtype(particles.dtype, jnp.floating):
+        raise InputError(
+            "particles must be a floating-point array of shape (n, d), got shape "
+            f"{jnp.shape(particles)}."
+        )
+    num_particles, dim = particles.shape
+    output = eqx.filter_eval_shape(field, jax.ShapeDtypeStruct((dim,), particles.dtype))
+    if getattr(output, "shape", None) != (dim,):
+        raise InputError(
+            f"the field must map a position of shape ({dim},) to a vector of the same shape, got "
+            f"{getattr(output, 'shape', type(output).__name__)}."
+        )
+    return num_particles, dim
+
+
+def _check_scores(particles: Array, scores: Array) -> None:
+    if jnp.shape(particles) != jnp.shape(scores):
+        raise InputError(
+            f"scores must have the particles' shape {jnp.shape(particles)}, got "
+            f"{jnp.shape(scores)}."
+        )

@@ -28,6 +28,7 @@ def markdown(rows: Sequence[Row]) -> str:
 
 
 def spread(values: ArrayLike, digits: int) -> str:
-    """Mean ± standard deviation over runs."""
+    """Mean ± standard deviation over runs; a single run has no spread to show."""
     array = np.asarray(values, np.float64)
-    return f"{array.mean():.{digits}f} ± {array.std():.{digits}f}"
+    deviation = array.std(ddof=1) if len(array) > 1 else 0.0
+    return f"{array.mean():.{digits}f} ± {deviation:.{digits}f}"

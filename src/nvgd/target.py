@@ -89,7 +89,24 @@ class Target(eqx.Module):
         if particles_at_once is not None:
             check_count("particles_at_once", particles_at_once)
         _check_scalar("log_density", log_density, self)
+        self._check_constrain()
         self._check_data()
+
+    def _check_constrain(self) -> None:
+        if self.constrain is None:
+            return
+        try:
+            flat = jax.ShapeDtypeStruct((self.dim,), jnp.zeros(()).dtype)
+            shown = jax.eval_shape(self._show, flat)
+        except Exception as error:
+            raise InputError(
+                f"constrain could not be evaluated at a position: {_first_line(error)}"
+            ) from error
+        if self.names is not None and getattr(shown, "shape", None) != (self.dim,):
+            raise InputError(
+                f"names go with a constrain that returns {self.dim} numbers, one a name; otherwise "
+                "leave names out and return a dictionary."
+            )
 
     def _check_data(self) -> None:
         if self.log_likelihood is None:
@@ -147,16 +164,16 @@ class Target(eqx.Module):
         """The flat position in the form that the user's log density takes."""
         return position if self.unravel is None else self.unravel(position)
 
+    def _show(self, position: Float[Array, " d"]) -> PyTree:
+        structured = self.structure(position)
+        return structured if self.constrain is None else self.constrain(structured)
+
     def present(self, particles: Float[Array, "n d"]) -> dict[str, Array]:
         """Particles under the model's own names, in constrained space; leading axis n."""
-
-        def show(position: Array) -> PyTree:
-            structured = self.structure(position)
-            return structured if self.constrain is None else self.constrain(structured)
-
-        if self.names is not None and self.constrain is None:
-            return {name: particles[:, i] for i, name in enumerate(self.names)}
-        leaves, _ = jax.tree_util.tree_flatten_with_path(jax.vmap(show)(particles))
+        shown = jax.vmap(self._show)(particles)
+        if self.names is not None:
+            return {name: shown[:, i] for i, name in enumerate(self.names)}
+        leaves, _ = jax.tree_util.tree_flatten_with_path(shown)
         return {
             jax.tree_util.keystr(path, simple=True, separator=".") or "x": leaf
             for path, leaf in leaves
@@ -208,7 +225,8 @@ def _checked_names(
     if unravel is not None:
         raise InputError("names go with a flat position; a pytree's keys are its names already.")
     names = (names,) if isinstance(names, str) else tuple(names)
-    if len(names) != dim or len(set(names)) != dim:
+    are_strings = all(isinstance(name, str) for name in names)
+    if len(names) != dim or len(set(names)) != dim or not are_strings:
         raise InputError(f"names must be {dim} different strings, one a coordinate, got {names}.")
     return names
 

@@ -2,11 +2,12 @@
 
 from typing import ClassVar
 
+import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from nvgd.directions.base import AbstractDirection, Diagnostics, norm_squared
-from nvgd.errors import check_kind
+from nvgd.errors import check_kind, plain
 from nvgd.kernels import RBF, AbstractKernel, squared_distances
 from nvgd.witnesses import Witness
 
@@ -24,7 +25,7 @@ class KernelDirection(AbstractDirection[None]):
     """
 
     kernel: AbstractKernel = RBF()
-    rescale: bool = False
+    rescale: bool = eqx.field(default=False, converter=plain)
 
     noise_share: ClassVar[float] = 0.0
     min_particles: ClassVar[int] = 2
@@ -61,6 +62,8 @@ class KernelDirection(AbstractDirection[None]):
         del state, key
         num_particles, dim = particles.shape
         bandwidth = self.kernel.bandwidth_for(particles)
+        # Only differences of positions count: centred, their products lose fewer digits.
+        particles = particles - jnp.mean(particles, axis=0)
         distances = squared_distances(particles, particles)
         values, slopes, curvatures = self.kernel.derivatives(distances, bandwidth)
 

@@ -9,13 +9,21 @@ import optax
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from nvgd.directions.base import AbstractDirection, Diagnostics
-from nvgd.errors import InputError, check_count, check_fraction, check_step_size
+from nvgd.errors import (
+    InputError,
+    check_count,
+    check_fraction,
+    check_step_size,
+    check_transformation,
+    plain,
+)
 from nvgd.stein import (
     AbstractDivergence,
     choose_divergence,
     regularised_terms,
     values_and_divergences,
 )
+from nvgd.trees import all_finite, where
 from nvgd.witnesses import MLP, Witness, cast, check_witness
 
 
@@ -56,9 +64,10 @@ class NeuralDirection(AbstractDirection[NeuralState]):
     at all particles. Weights and optimiser are carried over to the next iteration.
 
     Arguments:
-        witness: f_θ, an Equinox module from (d,) to (d,); the paper's `MLP` if omitted.
-        learning_rate: η of Adam on θ, a number or schedule; or
-        optimizer: any `optax` transformation on θ instead.
+        witness: f_θ, an Equinox module from (d,) to (d,); the paper's `MLP` if omitted, of
+        width, depth: units a hidden layer, and hidden layers.
+        learning_rate: η of Adam on θ, a number or schedule.
+        witness_optimizer: any `optax` transformation on θ, in place of Adam and its rate.
         max_inner_steps: P.
         patience: steps without improvement on the validation particles before training stops.
         train_fraction: share of the particles to train on; the rest validate.
@@ -69,19 +78,25 @@ class NeuralDirection(AbstractDirection[NeuralState]):
     """
 
     witness: Witness | None = None
-    learning_rate: float | optax.Schedule = 1e-4
-    optimizer: optax.GradientTransformation | None = None
-    max_inner_steps: int = 50
-    patience: int = 15
-    train_fraction: float = 2 / 3
+    width: int = eqx.field(default=32, converter=plain)
+    depth: int = eqx.field(default=2, converter=plain)
+    learning_rate: float | optax.Schedule = eqx.field(default=1e-4, converter=plain)
+    witness_optimizer: optax.GradientTransformation | None = None
+    max_inner_steps: int = eqx.field(default=50, converter=plain)
+    patience: int = eqx.field(default=15, converter=plain)
+    train_fraction: float = eqx.field(default=2 / 3, converter=plain)
     divergence: AbstractDivergence | Literal["auto", "exact", "hutchinson"] = "auto"
-    restore_best: bool = True
+    restore_best: bool = eqx.field(default=True, converter=plain)
 
     noise_share: ClassVar[float] = 0.0
     min_particles: ClassVar[int] = 2
 
     def __check_init__(self):
         check_step_size("learning_rate", self.learning_rate)
+        check_count("width", self.width)
+        check_count("depth", self.depth)
+        if self.witness_optimizer is not None:
+            check_transformation("witness_optimizer", self.witness_optimizer)
         check_count("max_inner_steps", self.max_inner_steps)
         check_count("patience", self.patience)
         check_fraction("train_fraction", self.train_fraction)
@@ -93,7 +108,9 @@ class NeuralDirection(AbstractDirection[NeuralState]):
         """A fresh witness, or the one that was given, in the particles' precision."""
         self.check_particles(particles)
         dim, dtype = particles.shape[1], particles.dtype
-        witness = MLP(dim, key=key) if self.witness is None else self.witness
+        witness = self.witness
+        if witness is None:
+            witness = MLP(dim, width=self.width, depth=self.depth, key=key)
         witness = cast(witness, dtype)
         check_witness(witness, dim, dtype)
         arrays, skeleton = eqx.partition(witness, eqx.is_array)
@@ -142,7 +159,7 @@ class NeuralDirection(AbstractDirection[NeuralState]):
         ) -> Float[Array, ""]:
             witness = eqx.combine(parameters, buffers, state.skeleton)
             part_particles, part_scores = part
-            field = values_and_divergences(witness, part_particles, probes, estimator.weight(dim))
+            field = values_and_divergences(witness, part_particles, probes, estimator.weight)
             return jnp.mean(regularised_terms(*field, part_scores))
 
         def judge(loop: _Training) -> _Training:
@@ -151,7 +168,7 @@ class NeuralDirection(AbstractDirection[NeuralState]):
             is_better = value > loop.best_value
             return loop._replace(
                 value=value,
-                best_parameters=_where(is_better, loop.parameters, loop.best_parameters),
+                best_parameters=where(is_better, loop.parameters, loop.best_parameters),
                 best_value=jnp.where(is_better, value, loop.best_value),
                 steps_since_best=jnp.where(is_better, 0, loop.steps_since_best + 1),
             )
@@ -186,21 +203,12 @@ class NeuralDirection(AbstractDirection[NeuralState]):
         else:
             final, value = loop.parameters, loop.value
         # Weights that ran away are dropped by restore_best; the moments they left must be too.
-        optimizer = _where(
-            _all_finite(loop.optimizer), loop.optimizer, transformation.init(parameters)
+        optimizer = where(
+            all_finite(loop.optimizer), loop.optimizer, transformation.init(parameters)
         )
         state = NeuralState(eqx.combine(final, buffers), optimizer, state.skeleton)
         return state, {"stein_discrepancy": value, "inner_steps": loop.steps}
 
     def _transformation(self) -> optax.GradientTransformation:
         # Built when traced, not stored: equal settings then share one compiled program.
-        return optax.adam(self.learning_rate) if self.optimizer is None else self.optimizer
-
-
-def _where(condition: Array, yes: PyTree, no: PyTree) -> PyTree:
-    return jax.tree.map(lambda a, b: jnp.where(condition, a, b), yes, no)
-
-
-def _all_finite(tree: PyTree) -> Array:
-    leaves = jax.tree.leaves(eqx.filter(tree, eqx.is_inexact_array))
-    return jnp.all(jnp.array([jnp.all(jnp.isfinite(leaf)) for leaf in leaves]))
+        return self.witness_optimizer or optax.adam(self.learning_rate)

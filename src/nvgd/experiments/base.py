@@ -9,7 +9,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from nvgd.errors import check_count
+from nvgd.errors import InputError, check_count
 from nvgd.experiments.records import Records, read
 
 Rows = list[dict[str, Any]]
@@ -91,6 +91,13 @@ class Experiment:
         """Figures into `directory`, from records alone."""
 
 
+def run_label(rows: Rows, method: str) -> str:
+    """The method's name, with how many of its runs came to their end if not all did."""
+    ends = [row["status"] for row in rows if row["method"] == method and "status" in row]
+    completed = sum(end == "completed" for end in ends)
+    return method if completed == len(ends) else f"{method} ({completed} of {len(ends)} completed)"
+
+
 def reproduce(experiment: Experiment) -> None:
     """Run what is left of an experiment, then print its table and draw its figures."""
     from tqdm import tqdm
@@ -124,6 +131,13 @@ def reproduce(experiment: Experiment) -> None:
 def present(experiment: Experiment) -> None:
     """Print the table and draw the figures of the records in the experiment's directory."""
     _, rows, arrays = read(experiment.directory)
+    finished = {row["task"] for row in rows if row.get("done")}
+    tasks = experiment.tasks()
+    if len(finished) < len(tasks):
+        raise InputError(
+            f"{str(experiment.directory)!r} holds {len(finished)} of {len(tasks)} tasks: finish "
+            f"the run with `nvgd reproduce {experiment.name} --resume` and its settings first."
+        )
     table = experiment.table(rows, arrays)
     print(table)
     paths = [

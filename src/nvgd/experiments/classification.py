@@ -122,6 +122,7 @@ class ClassificationExperiment(Experiment):
             report.step(int(state.step), f"accuracy {measures['accuracy']:.4f}")
 
         posterior = self._sample(task, step_size, self.num_steps, watch, tuning=False)
+        report.measure(status=posterior.status)
         return {"particles": np.asarray(posterior.particles)}
 
     def measure(self, particles: Float[Array, "n d"], split: Split) -> dict[str, float]:
@@ -160,7 +161,7 @@ class ClassificationExperiment(Experiment):
         import warnings
 
         with warnings.catch_warnings():
-            # The status is looked at; step sizes that are too large are part of the search.
+            # The status is recorded; step sizes that are too large are part of the search.
             warnings.simplefilter("ignore", RunStopped)
             return sample(
                 self.target(tuning=tuning),
@@ -174,10 +175,9 @@ class ClassificationExperiment(Experiment):
             )
 
     def measure_cells(self, rows: Rows, method: str, step: int) -> list[str]:
-        """The step size and the measures at `step`, for a table."""
-        at_step = [r for r in rows if r["method"] == method and r.get("step") == step]
-        if not at_step:
-            return ["–"] * (1 + len(MEASURES))
+        """The step size and the measures at `step`, or where a run stopped before, for a table."""
+        reached = [r for r in rows if r["method"] == method and r.get("step", step + 1) <= step]
+        at_step = list({r["task"]: r for r in reached}.values())
         digits = {"accuracy": 4, "log_likelihood": 4, "calibration_error": 4}
         return [
             f"{best_step_size(rows, method):.1e}",

@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from nvgd.experiments import datasets
-from nvgd.experiments.base import Arrays, Report, Rows, Task
+from nvgd.experiments.base import Arrays, Report, Rows, Task, run_label
 from nvgd.experiments.classification import MEASURES, ClassificationExperiment, Split, measures
 from nvgd.experiments.funnel import paper_nvgd
 from nvgd.experiments.records import Records
@@ -216,7 +216,7 @@ class Covertype(ClassificationExperiment):
             ratios = [(p.std(axis=0) / deviation)[is_determined] for p in particles]
             lines.append(
                 [
-                    method,
+                    run_label(rows, method),
                     *self.measure_cells(rows, method, self.num_steps),
                     spread(errors, 2),
                     spread([np.median(r) for r in ratios], 2),

@@ -2,7 +2,6 @@
 
 import hashlib
 import os
-import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -66,7 +65,7 @@ def _read(name: str, path: Path) -> Dataset:
         # Opened here, so that it is closed even if it is no archive at all.
         with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
             dataset = dict(stored)
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile, KeyError) as error:
+    except Exception as error:  # what a damaged archive raises depends on where it is damaged
         raise InputError(
             f"{str(path)!r} is damaged and cannot be read: delete it, or copy it anew."
         ) from error

@@ -11,13 +11,13 @@ import numpy as np
 
 from nvgd.densities import Funnel
 from nvgd.errors import check_count, check_positive
+from nvgd.experiments.funnel import EXACT, NUM_EXACT_SAMPLES, NUM_REFERENCE_DRAWS
 from nvgd.files import output_directory, write_atomically
 from nvgd.flow import NVGD, SVGD, ULA, FlowState, ParticleFlow
 from nvgd.metrics import Reference
 from nvgd.sampling import sample
 from nvgd.tables import align, spread
 
-EXACT = "exact sample"
 # Moments at which the MMD curve is taken and the animation has a picture.
 NUM_FRAMES = 60
 
@@ -72,7 +72,7 @@ def run(config: Demo) -> None:
 
     out = output_directory(config.out)
     funnel = Funnel(2)
-    reference = Reference(funnel.sample(jax.random.key(2), 5000))
+    reference = Reference(funnel.sample(jax.random.key(2), NUM_REFERENCE_DRAWS))
     flows = config.flows()
     frames: list[funnel_figures.Frame] = []
     results: dict[str, MethodResult] = {}
@@ -121,10 +121,12 @@ def run(config: Demo) -> None:
 
 def _collect(runs: list, reference: Reference) -> MethodResult:
     posteriors = [posterior for posterior, _ in runs]
+    # A run that stopped early has a shorter curve: all are shown as far as the shortest.
+    length = min(len(posterior.metrics["step"]) for posterior in posteriors)
     return MethodResult(
         particles=np.stack([posterior.particles for posterior in posteriors]),
-        steps=posteriors[0].metrics["step"],
-        mmd_curves=np.stack([posterior.metrics["mmd"] for posterior in posteriors]),
+        steps=posteriors[0].metrics["step"][:length],
+        mmd_curves=np.stack([posterior.metrics["mmd"][:length] for posterior in posteriors]),
         mmd=np.array([reference.mmd_squared(p.particles) for p in posteriors]),
         energy=np.array([reference.energy_distance(p.particles) for p in posteriors]),
         seconds=np.array([seconds for _, seconds in runs]),
@@ -133,9 +135,9 @@ def _collect(runs: list, reference: Reference) -> MethodResult:
 
 def _exact(funnel: Funnel, config: Demo, reference: Reference) -> MethodResult:
     """What independent draws of the same number score: the mark to beat."""
-    num_replicates = 20
     draws = [
-        funnel.sample(jax.random.key(1000 + i), config.num_particles) for i in range(num_replicates)
+        funnel.sample(jax.random.key(1000 + i), config.num_particles)
+        for i in range(NUM_EXACT_SAMPLES)
     ]
     mmd = np.array([reference.mmd_squared(x) for x in draws])
     return MethodResult(
@@ -144,7 +146,7 @@ def _exact(funnel: Funnel, config: Demo, reference: Reference) -> MethodResult:
         mmd_curves=mmd[:, None],
         mmd=mmd,
         energy=np.array([reference.energy_distance(x) for x in draws]),
-        seconds=np.zeros(num_replicates),
+        seconds=np.zeros(NUM_EXACT_SAMPLES),
     )
 
 

@@ -14,7 +14,7 @@ from jaxtyping import Array, Float
 
 from nvgd.densities import Funnel
 from nvgd.errors import InputError, check_count, check_positive
-from nvgd.experiments.base import Arrays, Experiment, Report, Rows, Task
+from nvgd.experiments.base import Arrays, Experiment, Report, Rows, Task, run_label
 from nvgd.experiments.records import Records
 from nvgd.files import write_atomically
 from nvgd.flow import NVGD, SVGD, ULA, FlowState, ParticleFlow
@@ -93,7 +93,8 @@ class FunnelExperiment(Experiment):
     def __post_init__(self):
         super().__post_init__()
         check_count("num_particles", self.num_particles, minimum=2)
-        for name in ("num_steps", "thin", "measure_every"):
+        check_count("num_steps", self.num_steps, minimum=5)
+        for name in ("thin", "measure_every"):
             check_count(name, getattr(self, name))
         if self.thin * 10 > self.num_steps * self.num_particles:
             raise InputError(
@@ -158,6 +159,7 @@ class FunnelExperiment(Experiment):
             metrics_every=self.measure_every,
             progress=False,
         )
+        report.measure(status=posterior.status)
         arrays = {"particles": np.asarray(posterior.particles)}
         if frames is not None:
             arrays |= {
@@ -198,7 +200,7 @@ class FunnelExperiment(Experiment):
             first = [arrays[f"{row['task']}/particles"][:, 0] for row in final]
             lines.append(
                 [
-                    method,
+                    run_label(rows, method),
                     *(spread([row[name] for row in final], DIGITS[name]) for name in MEASURES),
                     spread([x.mean() for x in first], 2),
                     spread([x.std() for x in first], 2),

@@ -13,14 +13,13 @@ import optax
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from nvgd.experiments import datasets
-from nvgd.experiments.base import Arrays, Rows
+from nvgd.experiments.base import Arrays, Rows, run_label
 from nvgd.experiments.classification import MEASURES, ClassificationExperiment, Split
 from nvgd.experiments.funnel import paper_nvgd
 from nvgd.files import write_atomically
 from nvgd.flow import SGLD, SVGD, ParticleFlow
 from nvgd.tables import markdown
 from nvgd.target import Target
-from nvgd.witnesses import MLP
 
 CHANNELS, CLASSES, SIDE = 8, 10, 7
 NUM_FEATURES = CHANNELS * SIDE * SIDE
@@ -204,7 +203,8 @@ class Mnist(ClassificationExperiment):
             plain,
             self.learning_rate,
             optimizer=optimizer,
-            witness=MLP(NUM_PARAMETERS, width=256, depth=3, key=jax.random.key(0)),
+            width=256,
+            depth=3,
             max_inner_steps=self.max_inner_steps,
             patience=self.patience,
         )
@@ -242,7 +242,8 @@ class Mnist(ClassificationExperiment):
         lines = [["after", "", "step size", *MEASURES.values()]]
         for step in dict.fromkeys((self.num_steps // 2, self.num_steps)):
             for method in self.methods:
-                lines.append([f"{step} steps", method, *self.measure_cells(rows, method, step)])
+                name = run_label(rows, method)
+                lines.append([f"{step} steps", name, *self.measure_cells(rows, method, step)])
         return markdown(lines)
 
     def draw(self, rows: Rows, arrays: Arrays, directory: Path) -> list[Path]:

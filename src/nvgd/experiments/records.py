@@ -12,7 +12,6 @@ the numbers are then those of an uninterrupted run.
 import json
 import os
 import subprocess
-import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -61,7 +60,8 @@ class Records:
         if not resume:
             raise InputError(f"out holds a run already: add --resume, or choose another: {where}.")
         if config["settings"] != settings:
-            changed = sorted(k for k in settings if settings[k] != config["settings"].get(k))
+            both = {**config["settings"], **settings}
+            changed = sorted(k for k in both if settings.get(k) != config["settings"].get(k))
             raise InputError(
                 f"out holds a run with other settings ({', '.join(changed)}): repeat them to "
                 f"resume, or choose another directory: {where}."
@@ -122,7 +122,7 @@ def read(directory: Path) -> tuple[dict[str, Any], list[dict[str, Any]], dict[st
         raise InputError(
             f"{str(directory)!r} is not a results directory: it has no {CONFIG}."
         ) from error
-    except (OSError, ValueError, TypeError, EOFError, zipfile.BadZipFile) as error:
+    except Exception as error:  # what a damaged archive raises depends on where it is damaged
         raise InputError(f"the records in {str(directory)!r} cannot be read: {error}.") from error
     return config, rows, particles
 

@@ -77,7 +77,7 @@ class Stein(Experiment):
         )
         witness = MLP(self.dim, key=witness_key)
         optimizer_state = optax.adam(self.learning_rate).init(eqx.filter(witness, eqx.is_array))
-        for step in range(0, self.num_steps + 1, self.measure_every):
+        for step in [*range(0, self.num_steps, self.measure_every), self.num_steps]:
             values = jax.vmap(witness)(held_out)
             overlap = jnp.mean(jnp.sum(values * best(held_out), axis=-1))
             size = jnp.mean(jnp.sum(values**2, axis=-1))
@@ -107,9 +107,7 @@ class Stein(Experiment):
         del arrays
         optima = {r["task"]: r["optimum"] for r in rows if "optimum" in r}
         kernelised = [r["kernelised"] / r["optimum"] for r in rows if "optimum" in r]
-        last = [
-            r for r in rows if r.get("step") == self.num_steps - self.num_steps % self.measure_every
-        ]
+        last = [r for r in rows if r.get("step") == self.num_steps]
         shares = [r["discrepancy"] / optima[r["task"]] for r in last]
         regularised = [2 * r["regularised"] / optima[r["task"]] for r in last]
         return markdown(

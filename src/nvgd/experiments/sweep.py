@@ -8,7 +8,7 @@ import numpy as np
 
 from nvgd.densities import Funnel
 from nvgd.errors import check_count, check_positive
-from nvgd.experiments.base import Arrays, Experiment, Report, Rows, Task
+from nvgd.experiments.base import Arrays, Experiment, Report, Rows, Task, run_label
 from nvgd.experiments.funnel import (
     DIGITS,
     EXACT,
@@ -91,7 +91,12 @@ class Sweep(Experiment):
             progress=False,
         )
         first = posterior.particles[:, 0]
-        report.measure(step=self.num_steps, sd_first=first.std(), **measures(posterior.particles))
+        report.measure(
+            step=posterior.num_steps,
+            status=posterior.status,
+            sd_first=first.std(),
+            **measures(posterior.particles),
+        )
         return {}
 
     def _values(self, rows: Rows, dim: int, method: str, name: str) -> list[float]:
@@ -103,13 +108,14 @@ class Sweep(Experiment):
         del arrays
         lines = [["d", "", *MEASURES.values(), "sd of x₁"]]
         for dim in (d for d in SHOWN if d <= self.max_dim):
+            in_dim = [row for row in rows if row["task"].startswith(f"{dim}/")]
             for method in (*self.flows(), EXACT):
                 cells = [
                     spread(self._values(rows, dim, method, name), DIGITS[name]) for name in MEASURES
                 ]
                 deviations = self._values(rows, dim, method, "sd_first")
                 deviation = spread(deviations, 2) if deviations else "3"
-                lines.append([str(dim), method, *cells, deviation])
+                lines.append([str(dim), run_label(in_dim, method), *cells, deviation])
         return markdown(lines)
 
     def draw(self, rows: Rows, arrays: Arrays, directory: Path) -> list[Path]:
