@@ -6,14 +6,13 @@ import nvgd
 
 METHODS: dict[str, nvgd.ParticleFlow] = {
     "nvgd": nvgd.NVGD(0.1, learning_rate=1e-2, max_inner_steps=10),
-    "nvgd-gaussian-probes": nvgd.NVGD(
-        0.1,
+    "nvgd-variants": nvgd.NVGD(
+        optimizer=optax.adam(2e-2),
         learning_rate=1e-2,
         divergence=nvgd.HutchinsonDivergence("gaussian", num_probes=2),
         restore_best=False,
+        coordinates=nvgd.Diagonal(),
     ),
-    "nvgd-adam": nvgd.NVGD(optimizer=optax.adam(2e-2), learning_rate=1e-2),
-    "nvgd-diagonal": nvgd.NVGD(0.1, learning_rate=1e-2, coordinates=nvgd.Diagonal()),
     "svgd": nvgd.SVGD(0.3),
     "svgd-imq": nvgd.SVGD(0.3, kernel=nvgd.IMQ()),
     "svgd-fixed-bandwidth": nvgd.SVGD(0.3, kernel=nvgd.RBF(1.0)),

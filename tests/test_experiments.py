@@ -25,7 +25,10 @@ FIGURES = {
 }
 
 
-@pytest.mark.parametrize("name", EXPERIMENTS)
+# One worker an experiment: what it has compiled then serves its other tests.
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.xdist_group(name)) for name in EXPERIMENTS]
+)
 def test_quick_experiment_runs_to_the_end_and_its_records_parse(name, tmp_path, capsys):
     out = tmp_path / name
     assert main(["reproduce", name, "--quick", "--seeds", "1", "--out", str(out)]) == 0
@@ -77,10 +80,10 @@ def test_an_interrupted_run_resumes_to_the_same_numbers(tmp_path, monkeypatch):
     assert read(broken)[1] == read(whole)[1]
 
 
+@pytest.mark.xdist_group("funnel")
 def test_final_particles_survive_a_resume(tmp_path):
     """The funnel keeps particles; a run whose last tasks are lost ends with the same ones."""
-    options = ["reproduce", "funnel", "--quick", "--seeds", "1", "--num-steps", "10"]
-    options += ["--measure-every", "5", "--num-particles", "10", "--thin", "5"]
+    options = ["reproduce", "funnel", "--quick", "--seeds", "1"]
     whole, broken = tmp_path / "whole", tmp_path / "broken"
     assert main([*options, "--out", str(whole)]) == 0
     shutil.copytree(whole, broken)
