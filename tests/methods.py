@@ -11,7 +11,6 @@ METHODS: dict[str, nvgd.ParticleFlow] = {
         learning_rate=1e-2,
         divergence=nvgd.HutchinsonDivergence("gaussian", num_probes=2),
         restore_best=False,
-        coordinates=nvgd.Diagonal(),
     ),
     "svgd": nvgd.SVGD(0.3),
     "svgd-imq": nvgd.SVGD(0.3, kernel=nvgd.IMQ()),
