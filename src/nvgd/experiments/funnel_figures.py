@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 # x₂ across, x₁ up: the neck of the funnel at the bottom.
 ACROSS, UP = (-13.0, 13.0), (-9.5, 9.0)
+# A film of more pictures than this is a large file that shows no more.
+MAX_FRAMES = 62
 # How many nats below its maximum the target is still shown.
 DEPTH = 10
 COLOURS = {
@@ -160,7 +162,7 @@ def animate(frames: list[Frame], funnel: Funnel, path: Path) -> None:
     writer = PillowWriter(fps=11)
     with writer.saving(figure, str(path), dpi=80):
         # The last picture is held for a while before the loop starts again.
-        for frame in [*frames, *[frames[-1]] * 12]:
+        for frame in [*frames[:: -(-len(frames) // MAX_FRAMES)], *[frames[-1]] * 12]:
             field.set_UVC(*_compressed(frame.grid_arrows, unit).T[::-1])
             own.set_UVC(*_compressed(frame.particle_arrows, unit).T[::-1])
             own.set_offsets(frame.particles[:, ::-1])
