@@ -34,6 +34,7 @@ check: lint types test
 lock: $(READY)
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --fork-strategy requires-python \
 		--upgrade --no-header --no-annotate --no-emit-index-url --group dev \
+		--extra numpyro --extra pymc --extra blackjax --extra arviz \
 		pyproject.toml --output-file requirements.lock
 
 clean:

@@ -39,7 +39,15 @@ json.dump(messages, sys.stdout)
 
 CASES = {
     # The log density at the start.
-    "run(lambda x: jnp.log(x[0]))": r"not finite at \d+ of 100 starting particles.*initial=",
+    "run(lambda x: jnp.log(x[0] - 9))": r"at \d+ of 100 .* 100 draws.*initial=",
+    "run(initial='prior')": r"draw from its prior: pass Target\(",
+    "run(initial='mode')": "initial must be one of 'prior'",
+    "run(initial=nvgd.Jittered(jnp.zeros(3)))": "the position to jitter.*must be an array",
+    "nvgd.Jittered(jnp.zeros(2), scale=0)": "scale must be a finite number > 0, got 0",
+    "nvgd.from_numpyro(3)": "model must be a function, got 3",
+    "nvgd.Target(good, dim=2, model=3)": "model must be an nvgd object such as Model",
+    "nvgd.Model(dims=3)": "dims must map names to lists of labels, got 3",
+    "nvgd.Model(prior=3)": "prior must be a function, got 3",
     "run(lambda x: jnp.nan * x[0])": "not finite at 100 of 100 starting particles",
     "run(lambda x: -x)": r"log_density must return a scalar, got an array of shape \(2,\); sum",
     "run(lambda x: (x[0], x[1]))": "log_density must return a scalar, got a tuple",

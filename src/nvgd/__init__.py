@@ -1,14 +1,19 @@
 """Neural Variational Gradient Descent: sample a posterior along a learned gradient flow."""
 
 from nvgd import densities, metrics
+from nvgd.checkpoints import CheckpointRefused
 from nvgd.coordinates import Diagonal, Identity
+from nvgd.data import BatchStream
 from nvgd.directions import KernelDirection, LangevinDirection, NeuralDirection
-from nvgd.errors import InputError
+from nvgd.errors import InputError, MissingExtraError
 from nvgd.flow import NVGD, SGLD, SVGD, ULA, FlowInfo, FlowState, ParticleFlow
+from nvgd.frontends import from_numpyro, from_pymc, to_blackjax
 from nvgd.kernels import IMQ, RBF
+from nvgd.models import Model
 from nvgd.movers import Euler, Optax, polynomial_decay
 from nvgd.posterior import Posterior
 from nvgd.sampling import RunStopped, sample
+from nvgd.starts import Jittered
 from nvgd.stein import (
     ExactDivergence,
     HutchinsonDivergence,
@@ -30,6 +35,8 @@ __all__ = [
     "SGLD",
     "SVGD",
     "ULA",
+    "BatchStream",
+    "CheckpointRefused",
     "Diagonal",
     "Euler",
     "ExactDivergence",
@@ -38,8 +45,11 @@ __all__ = [
     "HutchinsonDivergence",
     "Identity",
     "InputError",
+    "Jittered",
     "KernelDirection",
     "LangevinDirection",
+    "MissingExtraError",
+    "Model",
     "NeuralDirection",
     "Optax",
     "ParticleFlow",
@@ -48,10 +58,13 @@ __all__ = [
     "Target",
     "densities",
     "divergence",
+    "from_numpyro",
+    "from_pymc",
     "metrics",
     "polynomial_decay",
     "regularised_stein_discrepancy",
     "sample",
     "stein_discrepancy",
     "stein_operator",
+    "to_blackjax",
 ]

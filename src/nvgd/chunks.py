@@ -5,7 +5,7 @@ from typing import NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from nvgd.flow import FlowInfo, FlowState, ParticleFlow
 from nvgd.target import Target
@@ -37,7 +37,7 @@ def advance(
     target: Target,
     state: FlowState,
     previous: FlowState,
-    rows: Int[Array, "capacity b"] | None,
+    taken: PyTree,
     length: Int[Array, ""],
     *,
     thin: int | None,
@@ -46,11 +46,12 @@ def advance(
     """Take `length` steps, or fewer if a non-finite value turns up; one program for any length.
 
     Arguments:
-        rows: for every step, the data rows that its minibatch holds.
+        taken: for every step, what its batch is made from; None if every step sees all data.
     """
 
     def step(state: FlowState, i: Array) -> tuple[FlowState, FlowInfo]:
-        batch = None if rows is None else target.batch(rows[i])
+        share = jax.tree.map(lambda leaf: leaf[i], taken)
+        batch = None if taken is None else target.batch(share)
         return flow.step(target, state, batch, key=key)
 
     def goes_on(chunk: Chunk) -> Array:

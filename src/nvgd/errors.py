@@ -1,5 +1,6 @@
 """What a person got wrong, said in one sentence, and the checks that say it."""
 
+import importlib
 import math
 from collections.abc import Collection
 from typing import Any
@@ -10,6 +11,16 @@ from jax.core import Tracer
 
 class InputError(ValueError):
     """An argument that cannot be used; the message names it, what was given and the way out."""
+
+
+class MissingExtraError(InputError, ImportError):
+    """An optional package that is not installed; the message has the line that installs it."""
+
+
+def first_line(error: Exception) -> str:
+    """What another library's error says, as one sentence."""
+    line = (str(error).strip() or type(error).__name__).splitlines()[0]
+    return line if line.endswith(".") else line + "."
 
 
 def is_concrete(value: Any) -> bool:
@@ -84,3 +95,14 @@ def check_step_size(name: str, value: Any) -> None:
     """Accept a positive number or a schedule, a function from the step number to a number."""
     if not callable(value):
         check_positive(name, value)
+
+
+def optional_import(module: str, extra: str, purpose: str) -> Any:
+    """A package that only some need; if it is missing, the error says how to install it."""
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise MissingExtraError(
+            f"{purpose} needs the package {module.partition('.')[0]}, which cannot be imported "
+            f"here ({first_line(error)[:-1]}): run `pip install 'nvgd[{extra}]'`."
+        ) from error

@@ -24,7 +24,7 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
         temporary.unlink(missing_ok=True)
 
 
-def output_directory(path: Path) -> Path:
+def output_directory(path: Path, argument: str = "out") -> Path:
     """Create `path` if need be; refuse now, not after the work, if nothing can be written there."""
     try:
         path.mkdir(parents=True, exist_ok=True)
@@ -32,6 +32,7 @@ def output_directory(path: Path) -> Path:
             pass
     except OSError as error:
         raise InputError(
-            f"out must be a directory that can be written to, got {str(path)!r}: {error.strerror}."
+            f"{argument} must be a directory that can be written to, got {str(path)!r}: "
+            f"{error.strerror}."
         ) from error
     return path

@@ -3,88 +3,88 @@
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
-from jax.flatten_util import ravel_pytree
-from jaxtyping import Array, Float, PRNGKeyArray, PyTree
+from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
 
-from nvgd.errors import InputError, check_count
+from nvgd.errors import InputError, check_choice, check_count
+from nvgd.starts import AbstractStart, OwnStart, PriorStart, flatten
 from nvgd.target import Target
 
 DEFAULT_NUM_PARTICLES = 100
 
+# Draws of a start before it is given up; as many as NumPyro allows.
+MAX_TRIES = 100
+
+STARTS: dict[str, AbstractStart] = {"prior": PriorStart()}
+
 
 def starting_particles(
-    target: Target, initial: PyTree, num_particles: int | None, key: PRNGKeyArray
+    target: Target,
+    initial: PyTree | AbstractStart | str,
+    num_particles: int | None,
+    taken: PyTree,
+    key: PRNGKeyArray,
 ) -> Float[Array, "n d"]:
-    """The particles to start from, as one array: the user's, or draws from N(0, I)."""
+    """The particles to start from: the user's, or draws at which the log density is finite.
+
+    Arguments:
+        taken: one step's share of `Target.batches`, on which the log density is tried.
+    """
     if num_particles is not None:
         check_count("num_particles", num_particles)
     if initial is None:
-        return jax.random.normal(key, (num_particles or DEFAULT_NUM_PARTICLES, target.dim))
-    particles = _flattened(target, initial)
+        initial = OwnStart()
+    if isinstance(initial, str):
+        check_choice("initial", initial, STARTS)
+        initial = STARTS[initial]
+    if isinstance(initial, AbstractStart):
+        return _feasible(target, initial, num_particles or DEFAULT_NUM_PARTICLES, taken, key)
+    particles = flatten(target, initial)
     if num_particles is not None and num_particles != len(particles):
         raise InputError(
             f"initial holds {len(particles)} particles but num_particles is {num_particles}: "
             "leave num_particles out."
         )
+    if not bool(jnp.all(jnp.isfinite(particles))):
+        raise InputError("initial must hold finite numbers only, got NaN or infinity among them.")
+    num_faulty = int(jnp.sum(is_faulty(target, particles, taken)))
+    if num_faulty:
+        raise InputError(_no_start(num_faulty, len(particles)))
     return particles
 
 
-def _flattened(target: Target, initial: PyTree) -> Float[Array, "n d"]:
-    """The user's particles as one array, if they fit the target's positions."""
-    flat = jax.ShapeDtypeStruct((target.dim,), jnp.zeros(()).dtype)
-    like = jax.eval_shape(target.structure, flat)
-    wanted = f"an array (num_particles, {target.dim})"
-    if target.unravel is not None:
-        shapes = jax.tree.map(lambda leaf: ("num_particles", *leaf.shape), like)
-        wanted += f" or a pytree of arrays with shapes {shapes}"
-    try:
-        if jax.tree.structure(like) == jax.tree.structure(0) and not isinstance(initial, dict):
-            initial = np.asarray(initial)
-        if target.unravel is not None and (jax.tree.structure(initial) == jax.tree.structure(like)):
-            arrays = jax.tree.map(jnp.asarray, initial)
-            leaves = jax.tree.leaves(arrays)
-            trailing = [leaf.shape[1:] for leaf in leaves]
-            if trailing == [leaf.shape for leaf in jax.tree.leaves(like)] and all(
-                leaf.ndim and len(leaf) == len(leaves[0]) for leaf in leaves
-            ):
-                initial = jax.vmap(lambda position: ravel_pytree(position)[0])(arrays)
-        if isinstance(initial, dict):
-            raise TypeError("a dictionary")
-        particles = jnp.asarray(initial)
-    except (TypeError, ValueError):
-        found = jax.tree.map(np.shape, initial)
-        raise InputError(f"initial must be {wanted}, got shapes {found}.") from None
-    if particles.ndim != 2 or particles.shape[1] != target.dim or not len(particles):
-        raise InputError(f"initial must be {wanted}, got shape {particles.shape}.")
-    if jnp.issubdtype(particles.dtype, jnp.integer):
-        particles = particles.astype(jnp.zeros(()).dtype)
-    if not jnp.issubdtype(particles.dtype, jnp.floating):
-        raise InputError(f"initial must hold real numbers, got {particles.dtype}.")
+def _feasible(
+    target: Target, start: AbstractStart, num: int, taken: PyTree, key: PRNGKeyArray
+) -> Float[Array, "n d"]:
+    """Draws of `start`, repeated for those particles at which the log density is not finite."""
+    particles = start.draw(target, num, key)
+    for attempt in range(1, MAX_TRIES):
+        faulty = is_faulty(target, particles, taken)
+        if not bool(jnp.any(faulty)):
+            return particles
+        again = start.draw(target, num, jax.random.fold_in(key, attempt))
+        particles = jnp.where(faulty[:, None], again, particles)
+    num_faulty = int(jnp.sum(is_faulty(target, particles, taken)))
+    if num_faulty:
+        raise InputError(_no_start(num_faulty, num, f", after {MAX_TRIES} draws of each"))
     return particles
+
+
+def _no_start(num_faulty: int, num: int, tried: str = "") -> str:
+    return (
+        f"the log density or its gradient is not finite at {num_faulty} of {num} starting "
+        f"particles{tried}: pass initial= with positions inside its support, or write it in "
+        "unconstrained coordinates (log of a scale, logit of a probability)."
+    )
 
 
 @eqx.filter_jit
-def _num_faulty(target: Target, particles: Array, rows: Array | None) -> Array:
-    batch = None if rows is None else target.batch(rows)
+def _is_faulty(target: Target, particles: Array, taken: PyTree) -> Array:
+    batch = None if taken is None else target.batch(taken)
     log_densities, scores = target.log_densities_and_scores(particles, batch)
     is_good = jnp.isfinite(log_densities) & jnp.all(jnp.isfinite(scores), axis=-1)
-    return jnp.sum(~is_good)
+    return ~(is_good & jnp.all(jnp.isfinite(particles), axis=-1))
 
 
-def num_faulty(target: Target, particles: Array, rows: np.ndarray | None) -> int:
-    """Particles at which log density or score is not finite, on one batch if there are batches."""
-    return int(_num_faulty(target, particles, None if rows is None else jnp.asarray(rows)))
-
-
-def check_start(target: Target, particles: Array, rows: np.ndarray | None) -> None:
-    """Refuse a start at which the log density cannot be followed; `rows` make up one batch."""
-    if not bool(jnp.all(jnp.isfinite(particles))):
-        raise InputError("initial must hold finite numbers only, got NaN or infinity among them.")
-    faulty = num_faulty(target, particles, rows)
-    if faulty:
-        raise InputError(
-            f"the log density or its gradient is not finite at {faulty} of {len(particles)} "
-            "starting particles: pass initial= with positions inside its support, or write it in "
-            "unconstrained coordinates (log of a scale, logit of a probability)."
-        )
+def is_faulty(target: Target, particles: Float[Array, "n d"], taken: PyTree) -> Bool[Array, " n"]:
+    """Where log density or score is not finite, on one batch if there are batches."""
+    return _is_faulty(target, particles, jax.tree.map(jnp.asarray, taken))

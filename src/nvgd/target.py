@@ -4,18 +4,38 @@ Inside the library a position is a flat vector; only `Target` knows pytrees, nam
 constrained spaces, and `Posterior` shows them again through it.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, PyTree
 
-from nvgd.errors import InputError, check_callable, check_count
+from nvgd.control_variates import Anchor, find_anchor
+from nvgd.data import (
+    ROWS_PER_BLOCK,
+    AbstractBatches,
+    AbstractHostData,
+    BatchStream,
+    EpochShuffle,
+    NumberedRows,
+    num_rows,
+    placed,
+)
+from nvgd.errors import (
+    InputError,
+    check_callable,
+    check_choice,
+    check_count,
+    check_kind,
+    first_line,
+)
+from nvgd.models import AbstractModel, Model
+from nvgd.positions import Position, check_values, checked_names, layout
 
-Position = PyTree
 LogDensity = Callable[[Position], Any]
 
 
@@ -40,8 +60,12 @@ class Target(eqx.Module):
         dim: length of the flat position; or
         example: a position as `log_density` wants it, any pytree of floating-point arrays.
         log_likelihood: `(position, datum) -> scalar`, where a datum is one row of `data`.
-        data: array, or pytree of arrays, whose leading axis counts the N rows.
+        data: array, or pytree of arrays, whose leading axis counts the N rows. A `np.memmap` stays
+            on the disk; a `BatchStream` reads from any iterable of batches.
         batch_size: B; each step sees B rows, every row at most once an epoch. All N if omitted.
+        gradient: "plain", or "control_variate": what a batch says of the score is corrected by what
+            it says, and what all data say, at a mode, which is searched for from `example`, or
+            zero, when the target is made. Less noise near that mode, for one gradient more a step.
         vectorised: `log_likelihood` takes all rows of a batch at once and returns one value a row;
             for models that share work between rows.
         particles_at_once: evaluate this many particles together, one group after the other; bounds
@@ -49,6 +73,7 @@ class Target(eqx.Module):
         constrain: maps a position to what a person wants to see (say, exp of a log scale); used
             for output only.
         names: one name for each coordinate of a flat position.
+        model: what else is known of the model: a `Model` with its prior, predictions and labels.
     """
 
     dim: int = eqx.field(static=True)
@@ -61,6 +86,8 @@ class Target(eqx.Module):
     vectorised: bool = eqx.field(static=True)
     particles_at_once: int | None = eqx.field(static=True)
     unravel: Callable[[Array], Position] | None
+    model: AbstractModel
+    anchor: Anchor | None
 
     def __init__(
         self,
@@ -71,26 +98,42 @@ class Target(eqx.Module):
         log_likelihood: Callable[[Position, PyTree], Any] | None = None,
         data: PyTree = None,
         batch_size: int | None = None,
+        gradient: str = "plain",
         vectorised: bool = False,
         particles_at_once: int | None = None,
         constrain: Callable[[Position], PyTree] | None = None,
         names: Sequence[str] | None = None,
+        model: AbstractModel | None = None,
     ):
-        self.dim, self.unravel = _layout(dim, example)
-        self.names = _checked_names(names, self.dim, self.unravel)
+        self.dim, self.unravel = layout(dim, example)
+        self.names = checked_names(names, self.dim, self.unravel)
         check_callable("log_density", log_density)
         check_callable("log_likelihood", log_likelihood, optional=True)
         check_callable("constrain", constrain, optional=True)
         self.log_prior, self.log_likelihood = log_density, log_likelihood
         self.constrain = constrain
-        self.data = jax.tree.map(jnp.asarray, data)
+        self.model = Model() if model is None else model
+        check_kind("model", self.model, AbstractModel, "Model(prior=...)")
+        self.data = placed(data)
         self.batch_size, self.vectorised = batch_size, vectorised
         self.particles_at_once = particles_at_once
         if particles_at_once is not None:
             check_count("particles_at_once", particles_at_once)
-        _check_scalar("log_density", log_density, self)
+        check_values("log_density", lambda x: log_density(self.structure(x)), self.dim)
         self._check_constrain()
+        if isinstance(self.data, BatchStream) and batch_size is None:
+            self.batch_size = num_rows(self.data.example)
         self._check_data()
+        self.anchor = None
+        check_choice("gradient", gradient, ("plain", "control_variate"))
+        if gradient == "control_variate":
+            if self.batch_size is None:
+                raise InputError(
+                    'gradient="control_variate" is for minibatches: give data, log_likelihood and '
+                    "batch_size."
+                )
+            start = jnp.zeros(self.dim) if example is None else ravel_pytree(example)[0]
+            self.anchor = find_anchor(self, start)
 
     def _check_constrain(self) -> None:
         if self.constrain is None:
@@ -100,7 +143,7 @@ class Target(eqx.Module):
             shown = jax.eval_shape(self._show, flat)
         except Exception as error:
             raise InputError(
-                f"constrain could not be evaluated at a position: {_first_line(error)}"
+                f"constrain could not be evaluated at a position: {first_line(error)}"
             ) from error
         if self.names is not None and getattr(shown, "shape", None) != (self.dim,):
             raise InputError(
@@ -115,34 +158,80 @@ class Target(eqx.Module):
                     "data and batch_size need a log_likelihood(position, datum) that uses them."
                 )
             return
-        num_rows = self.num_rows
+        sample = self.data
+        if isinstance(self.data, AbstractHostData):
+            sample = jax.tree.map(np.asarray, self.data.example)
+            if self.batch_size is None:
+                raise InputError("data on the disk are seen in batches only: give batch_size.")
+        if isinstance(self.data, BatchStream) and self.batch_size != num_rows(sample):
+            raise InputError(
+                f"batch_size is that of the stream's first batch, {num_rows(sample)}: leave it out."
+            )
         if self.batch_size is not None:
             check_count("batch_size", self.batch_size)
-            if self.batch_size > num_rows:
+            if self.batch_size > self.num_rows:
                 raise InputError(
-                    f"batch_size must be at most the number of data rows, {num_rows}, "
+                    f"batch_size must be at most the number of data rows, {self.num_rows}, "
                     f"got {self.batch_size}."
                 )
+        num_rows(sample)
         rows = (3,) if self.vectorised else ()
         datum = jax.tree.map(
-            lambda leaf: jax.ShapeDtypeStruct((*rows, *leaf.shape[1:]), leaf.dtype), self.data
+            lambda leaf: jax.ShapeDtypeStruct((*rows, *leaf.shape[1:]), jnp.result_type(leaf)),
+            sample,
         )
-        _check_scalar("log_likelihood", self.log_likelihood, self, datum, shape=rows)
+        likelihood = self.log_likelihood
+        check_values(
+            "log_likelihood",
+            lambda x, datum: likelihood(self.structure(x), datum),
+            self.dim,
+            datum,
+            shape=rows,
+        )
 
     @property
     def num_rows(self) -> int:
         """How many data rows the likelihood sums over; 0 without attached data."""
-        return 0 if self.log_likelihood is None else _num_rows(self.data)
+        if self.log_likelihood is None:
+            return 0
+        is_here = not isinstance(self.data, AbstractHostData)
+        return num_rows(self.data) if is_here else self.data.num_rows
 
-    def batch(self, rows: Array) -> PyTree:
-        """The data rows with these indices."""
-        return jax.tree.map(lambda leaf: leaf[rows], self.data)
+    def batches(self, seed: int) -> AbstractBatches | None:
+        """What the steps of a run see; None if every step sees all data."""
+        if self.batch_size is None:
+            return None
+        if isinstance(self.data, AbstractHostData):
+            return self.data.batches(self.batch_size, seed)
+        return NumberedRows(EpochShuffle(self.num_rows, self.batch_size, seed))
+
+    def batch(self, taken: PyTree) -> PyTree:
+        """The batch that a step's share of `batches` stands for: rows by number, or themselves."""
+        if isinstance(self.data, AbstractHostData):
+            return taken
+        return jax.tree.map(lambda leaf: leaf[taken], self.data)
+
+    def blocks(self) -> Iterator[PyTree]:
+        """All data once, in parts that fit the memory."""
+        size = max(self.batch_size or 0, ROWS_PER_BLOCK)
+        if isinstance(self.data, AbstractHostData):
+            yield from self.data.blocks(size)
+        else:
+            for first in range(0, self.num_rows, size):
+                yield jax.tree.map(lambda leaf, f=first: leaf[f : f + size], self.data)
 
     def log_density(self, position: Float[Array, " d"], batch: PyTree = None) -> Float[Array, ""]:
         """Log density at a flat position: exact, or estimated from `batch` if one is given."""
+        if self.anchor is None or batch is None:
+            return self._estimate(position, batch)
+        return self.anchor.corrected(lambda at: self._estimate(at, batch), position)
+
+    def _estimate(self, position: Array, batch: PyTree) -> Array:
         structured = self.structure(position)
         value = jnp.asarray(self.log_prior(structured))
         if self.log_likelihood is not None:
+            if batch is None and isinstance(self.data, AbstractHostData):
+                raise InputError("data that JAX does not hold are seen in batches: pass batch=.")
             rows = self.data if batch is None else batch
             likelihood = self.log_likelihood
             if not self.vectorised:
@@ -170,7 +259,7 @@ class Target(eqx.Module):
 
     def present(self, particles: Float[Array, "n d"]) -> dict[str, Array]:
         """Particles under the model's own names, in constrained space; leading axis n."""
-        shown = jax.vmap(self._show)(particles)
+        shown = _show_all(self, particles)
         if self.names is not None:
             return {name: shown[:, i] for i, name in enumerate(self.names)}
         leaves, _ = jax.tree_util.tree_flatten_with_path(shown)
@@ -178,6 +267,11 @@ class Target(eqx.Module):
             jax.tree_util.keystr(path, simple=True, separator=".") or "x": leaf
             for path, leaf in leaves
         }
+
+
+@eqx.filter_jit
+def _show_all(target: Target, particles: Float[Array, "n d"]) -> PyTree:
+    return jax.vmap(target._show)(particles)
 
 
 def as_target(target: Target | LogDensity, dim: int | None, example: Position) -> Target:
@@ -189,81 +283,3 @@ def as_target(target: Target | LogDensity, dim: int | None, example: Position) -
             )
         return target
     return Target(target, dim, example)
-
-
-def _layout(dim: int | None, example: Position) -> tuple[int, Callable[[Array], Position] | None]:
-    if (dim is None) == (example is None):
-        raise InputError(
-            "give either dim (the length of a flat position) or example (a position as the log "
-            f"density takes it), got dim={dim!r} and example={example!r}."
-        )
-    if dim is not None:
-        check_count("dim", dim)
-        return int(dim), None
-    leaves = jax.tree.leaves(example)
-    try:
-        arrays = [jnp.asarray(leaf) for leaf in leaves]
-    except (TypeError, ValueError):
-        raise InputError(f"example must hold only numbers and arrays, got {example!r}.") from None
-    if not arrays or not all(jnp.issubdtype(array.dtype, jnp.floating) for array in arrays):
-        raise InputError(
-            "example must hold floating-point values only (discrete parameters cannot follow a "
-            f"gradient), got {[str(array.dtype) for array in arrays]}."
-        )
-    flat, unravel = ravel_pytree(jax.tree.map(jnp.asarray, example))
-    if flat.size == 0:
-        raise InputError("example must hold at least one number, got an empty one.")
-    is_flat_vector = jax.tree.structure(example) == jax.tree.structure(0) and arrays[0].ndim == 1
-    return flat.size, None if is_flat_vector else unravel
-
-
-def _checked_names(
-    names: Sequence[str] | None, dim: int, unravel: Callable | None
-) -> tuple[str, ...] | None:
-    if names is None:
-        return None
-    if unravel is not None:
-        raise InputError("names go with a flat position; a pytree's keys are its names already.")
-    names = (names,) if isinstance(names, str) else tuple(names)
-    are_strings = all(isinstance(name, str) for name in names)
-    if len(names) != dim or len(set(names)) != dim or not are_strings:
-        raise InputError(f"names must be {dim} different strings, one a coordinate, got {names}.")
-    return names
-
-
-def _num_rows(data: PyTree) -> int:
-    lengths = {leaf.shape[0] if leaf.ndim else 0 for leaf in jax.tree.leaves(data)}
-    if len(lengths) != 1 or 0 in lengths:
-        raise InputError(
-            "data must be arrays that share a leading axis of one or more rows, got shapes "
-            f"{[leaf.shape for leaf in jax.tree.leaves(data)]}."
-        )
-    return lengths.pop()
-
-
-def _first_line(error: Exception) -> str:
-    line = (str(error).strip() or type(error).__name__).splitlines()[0]
-    return line if line.endswith(".") else line + "."
-
-
-def _check_scalar(
-    name: str,
-    function: Callable[..., Any],
-    target: Target,
-    *rest: PyTree,
-    shape: tuple[int, ...] = (),
-) -> None:
-    flat = jax.ShapeDtypeStruct((target.dim,), jnp.zeros(()).dtype)
-    try:
-        value = jax.eval_shape(lambda x, *r: function(target.structure(x), *r), flat, *rest)
-    except Exception as error:
-        raise InputError(
-            f"{name} could not be evaluated at a position with {target.dim} coordinates: "
-            f"{_first_line(error)} It must be written with jax.numpy and fit dim or example."
-        ) from error
-    found = getattr(value, "shape", None)
-    if found != shape:
-        what = f"a {type(value).__name__}" if found is None else f"an array of shape {found}"
-        wanted = f"one value a row, here of shape {shape}" if shape else "a scalar"
-        way_out = "" if shape else "; sum its terms"
-        raise InputError(f"{name} must return {wanted}, got {what}{way_out}.")

@@ -1,0 +1,172 @@
+"""The state of a run on the disk, so that an interrupted run goes on to the same end.
+
+A checkpoint is an archive (`nvgd.archives`) named after its step. It holds the flow's state and the
+one before it, what was recorded so far, and by what the run is known again: its settings, its
+starting particles and the log densities there. The last two are kept, so that there is one to go
+back to if the latest turns out to be damaged.
+"""
+
+import hashlib
+import time
+import warnings
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import PyTree
+
+from nvgd.archives import Arrays, arrays_to_tree, read_archive, tree_to_arrays, write_archive
+from nvgd.chunks import CAPACITY
+from nvgd.errors import InputError, check_count
+from nvgd.files import output_directory
+from nvgd.flow import FlowInfo
+from nvgd.runs import Run, first_of
+from nvgd.watching import Watch
+
+KIND = "checkpoint"
+PATTERN = "checkpoint-*.npz"
+NUM_KEPT = 2
+
+# Another machine rounds otherwise; another target differs by more.
+TOLERANCE = 1e-3
+
+
+class CheckpointRefused(UserWarning):
+    """A checkpoint that could not be used, where the one before it could."""
+
+
+class Checkpoints:
+    """The checkpoints of one run, in a directory of their own."""
+
+    def __init__(self, directory: Path, every: int | timedelta):
+        if isinstance(every, timedelta):
+            if every <= timedelta():
+                raise InputError(f"checkpoint_every must be longer than nothing, got {every}.")
+        else:
+            check_count("checkpoint_every", every)
+        self.directory, self.every = output_directory(directory, "checkpoint"), every
+        self._last_time = time.monotonic()
+        self._identity: dict[str, Any] = {}
+        self._start: Arrays = {}
+
+    def steps_until_next(self, step: int) -> int:
+        """How far a chunk may go before a checkpoint is due by its step."""
+        return CAPACITY if isinstance(self.every, timedelta) else self.every - step % self.every
+
+    def is_due(self, step: int) -> bool:
+        """Whether it is time for one."""
+        if isinstance(self.every, timedelta):
+            return time.monotonic() - self._last_time >= self.every.total_seconds()
+        return step % self.every == 0
+
+    def write(self, run: Run, watch: Watch) -> None:
+        """Store the run as it is, and drop the oldest checkpoints."""
+        infos = run.infos()._asdict()
+        diagnostics = infos.pop("diagnostics")
+        arrays = {
+            **self._start,
+            **tree_to_arrays(run.state, "state"),
+            **tree_to_arrays(run.previous, "previous"),
+            **{f"info/{name}": values for name, values in infos.items()},
+            **{f"diagnostics/{name}": values for name, values in diagnostics.items()},
+            **{f"metrics/{name}": values for name, values in watch.records().items()},
+        }
+        if run.kept:
+            arrays["kept"] = np.stack(run.kept)
+        path = self.directory / f"checkpoint-{run.num_steps:012d}.npz"
+        write_archive(path, KIND, self._identity, arrays)
+        self._last_time = time.monotonic()
+        for old in self._paths()[NUM_KEPT:]:
+            old.unlink()
+
+    def _paths(self) -> list[Path]:
+        """Latest first."""
+        return sorted(self.directory.glob(PATTERN), reverse=True)
+
+    def resume(self, run: Run, watch: Watch, settings: dict[str, Any], num_steps: int) -> None:
+        """Put the run where its latest usable checkpoint left it, if there is one."""
+        self._identify(run, settings)
+        refusals: list[str] = []
+        for path in self._paths():
+            try:
+                self._restore(run, watch, path)
+            except InputError as error:
+                refusals.append(str(error))
+                continue
+            if run.num_steps > num_steps:
+                raise InputError(
+                    f"num_steps is {num_steps}, but the run in {str(self.directory)!r} is at step "
+                    f"{run.num_steps} already: ask for more, or choose another directory."
+                )
+            for refusal in refusals:
+                message = f"{refusal} Going on from step {run.num_steps}, the checkpoint before it."
+                warnings.warn(CheckpointRefused(message), stacklevel=4)
+            return
+        if refusals:
+            raise InputError(
+                f"{refusals[0]} No other checkpoint can be used: choose another directory, or "
+                "empty this one to start anew."
+            )
+
+    def _identify(self, run: Run, settings: dict[str, Any]) -> None:
+        taken = None if run.batches is None else first_of(run.batches, 0)
+        particles = run.state.particles
+        log_densities = _log_densities(run.target, particles, jax.tree.map(jnp.asarray, taken))
+        self._start = {
+            "start/particles": np.asarray(particles),
+            "start/log_densities": np.asarray(log_densities),
+        }
+        self._identity = {
+            "flow": eqx.tree_pformat(run.flow, width=10**6),
+            "flow_arrays": _digest(run.flow),
+            "batch_size": run.target.batch_size,
+            "num_rows": run.target.num_rows,
+            **settings,
+        }
+
+    def _restore(self, run: Run, watch: Watch, path: Path) -> None:
+        facts, arrays = read_archive(path, KIND)
+        other = sorted(name for name in self._identity if facts.get(name) != self._identity[name])
+        for name, values in self._start.items():
+            stored = arrays[name]
+            if stored.shape != values.shape or not np.allclose(
+                stored, values, rtol=TOLERANCE, atol=TOLERANCE
+            ):
+                other.append(name.replace("start/", "starting ").replace("_", " "))
+        if other:
+            raise InputError(
+                f"{str(path)!r} belongs to another run: it differs in {', '.join(other)}."
+            )
+        try:
+            state = arrays_to_tree(run.state, arrays, "state")
+            previous = arrays_to_tree(run.state, arrays, "previous")
+        except InputError as error:
+            raise InputError(f"{str(path)!r} belongs to another run: {error}") from error
+        infos: Any = {**_part(arrays, "info"), "diagnostics": _part(arrays, "diagnostics")}
+        run.restore(state, previous, FlowInfo(**infos), list(arrays.get("kept", ())))
+        watch.restore(_part(arrays, "metrics"))
+
+
+@eqx.filter_jit
+def _log_densities(target: PyTree, particles: PyTree, taken: PyTree) -> PyTree:
+    batch = None if taken is None else target.batch(taken)
+    return target.log_densities_and_scores(particles, batch)[0]
+
+
+def _part(arrays: Arrays, prefix: str) -> Arrays:
+    return {
+        name.removeprefix(f"{prefix}/"): values
+        for name, values in arrays.items()
+        if name.startswith(f"{prefix}/")
+    }
+
+
+def _digest(tree: PyTree) -> str:
+    digest = hashlib.sha256()
+    for values in tree_to_arrays(eqx.filter(tree, eqx.is_array), "array").values():
+        digest.update(np.ascontiguousarray(values).tobytes())
+    return digest.hexdigest()

@@ -1,0 +1,82 @@
+"""Passes over all data, and the mode found by them."""
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PyTree
+
+from nvgd.errors import InputError
+
+if TYPE_CHECKING:
+    from nvgd.target import Target
+
+
+class Path(NamedTuple):
+    """Where an optimiser went."""
+
+    positions: list[np.ndarray]
+    """From the start to the end, one an iteration."""
+    converged: bool
+
+    @property
+    def end(self) -> np.ndarray:
+        """The best position found."""
+        return self.positions[-1]
+
+
+@eqx.filter_jit
+def _on_block(target: "Target", particles: Array, block: PyTree) -> tuple[Array, Array]:
+    evaluate = jax.value_and_grad(lambda at: target._estimate(at, block))
+    if target.particles_at_once is None:
+        return jax.vmap(evaluate)(particles)
+    return jax.lax.map(evaluate, particles, batch_size=target.particles_at_once)
+
+
+def on_all_data(
+    target: "Target", particles: Float[Array, "n d"]
+) -> tuple[Float[Array, " n"], Float[Array, "n d"]]:
+    """Log densities and scores from all data, however large: block by block."""
+    if target.batch_size is None:
+        return _on_block(target, particles, None)
+    total, num_rows = None, 0
+    for block in target.blocks():
+        size = len(jax.tree.leaves(block)[0])
+        # Every block estimates the whole; weighted by their sizes, the estimates are exact.
+        part = jax.tree.map(lambda v, size=size: size * v, _on_block(target, particles, block))
+        total = part if total is None else jax.tree.map(jnp.add, total, part)
+        num_rows += size
+    assert total is not None
+    return jax.tree.map(lambda value: value / num_rows, total)
+
+
+def climb(target: "Target", start: Float[Array, " d"], max_iterations: int = 500) -> Path:
+    """L-BFGS on the log density of all data, uphill."""
+    from scipy.optimize import minimize
+
+    dtype = start.dtype
+
+    def negative(position: np.ndarray) -> tuple[float, np.ndarray]:
+        values, scores = on_all_data(target, jnp.asarray(position, dtype)[None])
+        return -float(values[0]), -np.asarray(scores[0], np.float64)
+
+    at_start = np.asarray(start, np.float64)
+    if not np.isfinite(negative(at_start)[0]):
+        raise InputError(
+            "the search for a mode cannot start where the log density is not finite: give example "
+            "a position inside its support."
+        )
+    positions = [at_start]
+    result = minimize(
+        negative,
+        at_start,
+        jac=True,
+        method="L-BFGS-B",
+        callback=lambda position: positions.append(np.array(position)),
+        options={"maxiter": max_iterations, "maxcor": 20},
+    )
+    if np.all(np.isfinite(result.x)):
+        positions.append(np.asarray(result.x))
+    return Path(positions, bool(result.success))

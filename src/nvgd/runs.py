@@ -1,0 +1,178 @@
+"""A run in progress: compiled chunks of steps, what they recorded, and how they ended."""
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, PRNGKeyArray, PyTree
+
+from nvgd.chunks import CAPACITY, advance
+from nvgd.data import AbstractBatches, steps_at_a_time
+from nvgd.flow import FlowInfo, FlowState, ParticleFlow
+from nvgd.initialisation import is_faulty
+from nvgd.target import Target
+from nvgd.watching import Watch
+
+if TYPE_CHECKING:
+    from nvgd.checkpoints import Checkpoints
+
+# The progress bar moves, and Ctrl-C is answered, about this often.
+SECONDS_PER_CHUNK = 0.25
+
+
+class Run:
+    """A run in progress: its state, what has been recorded, and how it ended."""
+
+    def __init__(
+        self,
+        flow: ParticleFlow,
+        target: Target,
+        state: FlowState,
+        key: PRNGKeyArray,
+        batches: AbstractBatches | None,
+        thin: int | None,
+    ):
+        self.flow, self.target, self.key = flow, target, key
+        self.batches, self.thin = batches, thin
+        self.state, self.previous = state, state
+        self.status = "completed"
+        self.kept: list[np.ndarray] = []
+        self._infos: list[FlowInfo] = []
+        # Batches that the host reads are large: fewer steps' fit a chunk.
+        self.capacity = CAPACITY
+        if batches is not None:
+            self.capacity = steps_at_a_time(batches.take(self.num_steps, 1), CAPACITY)
+
+    def go(
+        self, num_steps: int, watch: Watch, checkpoints: "Checkpoints | None", progress: bool
+    ) -> None:
+        """Step until the end or the first fault."""
+        from tqdm import tqdm
+
+        step, length = self.num_steps, 1
+        # tqdm's None: no bar unless the output is a terminal.
+        with tqdm(
+            total=num_steps,
+            initial=step,
+            desc=type(self.flow).__name__,
+            unit="step",
+            disable=None if progress else True,
+            dynamic_ncols=True,
+        ) as bar:
+            while step < num_steps and self.status == "completed":
+                ends = [length, num_steps - step, watch.steps_until_next(step), self.capacity]
+                if checkpoints is not None:
+                    ends.append(checkpoints.steps_until_next(step))
+                started = time.perf_counter()
+                taken = self._chunk(step, min(ends))
+                seconds = time.perf_counter() - started
+                step += taken
+                bar.update(taken)
+                bar.set_postfix(self._latest(), refresh=False)
+                if step < num_steps and self.status == "completed":
+                    watch(self.state)
+                    if checkpoints is not None and checkpoints.is_due(step):
+                        checkpoints.write(self, watch)
+                if seconds < SECONDS_PER_CHUNK / 2:
+                    length = min(2 * length, CAPACITY)
+                elif seconds > 2 * SECONDS_PER_CHUNK:
+                    length = max(length // 2, 1)
+
+    def _chunk(self, step: int, length: int) -> int:
+        taken = None
+        if self.batches is not None:
+            taken = jax.tree.map(self._padded, self.batches.take(step, length))
+        chunk = advance(
+            self.flow,
+            self.target,
+            self.state,
+            self.previous,
+            taken,
+            jnp.array(length),
+            thin=self.thin,
+            key=self.key,
+        )
+        tried = int(chunk.length)
+        # Cut on the host: on the device every length would be a program of its own.
+        infos = jax.tree.map(lambda leaf: np.asarray(leaf)[:tried], chunk.infos)
+        self.state, self.previous = chunk.state, chunk.previous
+        taken = tried if chunk.healthy else tried - 1
+        if self.thin is not None and chunk.kept is not None:
+            first, last = step // self.thin, (step + taken) // self.thin
+            self.kept.extend(np.asarray(chunk.kept)[: last - first])
+        if not chunk.healthy:
+            self._fail(step + tried, jax.tree.map(lambda leaf: leaf[-1], infos))
+        self._infos.append(jax.tree.map(lambda leaf: leaf[:taken], infos))
+        return taken
+
+    def _padded(self, leaf: np.ndarray) -> Array:
+        """One shape for any number of steps, so that one program serves all."""
+        padded = np.zeros((self.capacity, *leaf.shape[1:]), leaf.dtype)
+        padded[: len(leaf)] = leaf
+        return jnp.asarray(padded)
+
+    @property
+    def num_steps(self) -> int:
+        """Steps behind the present state."""
+        return int(self.state.step)
+
+    def check_end(self) -> None:
+        """Fall back by a step if the log density is not finite where the last one ended."""
+        taken = None if self.batches is None else first_of(self.batches, self.num_steps)
+        faulty = int(jnp.sum(is_faulty(self.target, self.state.particles, taken)))
+        if faulty:
+            self._blame_log_density(self.num_steps, faulty)
+
+    def _fail(self, step: int, info: FlowInfo) -> None:
+        if info.num_faulty_scores:
+            # They were reached by the step before the one that found out.
+            self._blame_log_density(step - 1, int(info.num_faulty_scores))
+            return
+        self.status = (
+            f"stopped at step {step}: the move made {int(info.num_faulty_moves)} of "
+            f"{len(self.state.particles)} particles non-finite; the particles of step {step - 1} "
+            "are returned. Try a smaller step size."
+        )
+
+    def _blame_log_density(self, step: int, faulty: int) -> None:
+        self.state = self.previous
+        if self.thin is not None:
+            del self.kept[self.num_steps // self.thin :]
+        self.status = (
+            f"stopped at step {step}: the log density or its gradient is not finite at {faulty} of "
+            f"{len(self.state.particles)} particles; the particles of step {self.num_steps} are "
+            "returned. Try a smaller step size, or check the log density far from its mode."
+        )
+
+    def _latest(self) -> dict[str, str]:
+        info = self._infos[-1]
+        shown = {"log_density": info.log_density, **info.diagnostics}
+        return {name: f"{values[-1]:.3g}" for name, values in shown.items() if len(values)}
+
+    def infos(self) -> Any:
+        """A `FlowInfo` of NumPy arrays, one entry a step taken."""
+        return jax.tree.map(lambda *parts: np.concatenate(parts)[: self.num_steps], *self._infos)
+
+    def history(self) -> dict[str, np.ndarray]:
+        """One array a quantity, one entry a step taken."""
+        infos = self.infos()
+        return {
+            "log_density": infos.log_density,
+            "step_norm": infos.step_norm,
+            "num_gradients": np.cumsum(infos.num_gradients, dtype=np.int64),
+            **infos.diagnostics,
+        }
+
+    def restore(
+        self, state: FlowState, previous: FlowState, infos: FlowInfo, kept: list[np.ndarray]
+    ) -> None:
+        """Go on from where an earlier run of the same settings was."""
+        self.state, self.previous = state, previous
+        self._infos, self.kept = [infos], kept
+
+
+def first_of(batches: AbstractBatches, step: int) -> PyTree:
+    """What the batch of one step is made from."""
+    return jax.tree.map(lambda leaf: leaf[0], batches.take(step, 1))

@@ -1,0 +1,184 @@
+"""Minibatches from arrays, memory maps and streams; control variates."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import nvgd
+from nvgd.data import BUFFER_BYTES, BatchStream, steps_at_a_time
+from nvgd.modes import climb, on_all_data
+
+RNG = np.random.default_rng(0)
+FEATURES = RNG.normal(size=(1500, 3)).astype(np.float32)
+LABELS = (RNG.random(1500) < 1 / (1 + np.exp(-FEATURES @ [1.0, -1.0, 0.5]))).astype(np.float32)
+
+
+def log_prior(position):
+    return -0.5 * jnp.sum(position**2)
+
+
+def log_likelihood(position, datum):
+    features, label = datum
+    logit = features @ position
+    return label * logit - jnp.logaddexp(0.0, logit)
+
+
+def logistic(data=(FEATURES, LABELS), batch_size=50, **options):
+    return nvgd.Target(
+        log_prior,
+        dim=3,
+        log_likelihood=log_likelihood,
+        data=data,
+        batch_size=batch_size,
+        **options,
+    )
+
+
+@pytest.fixture
+def mapped(tmp_path):
+    maps = []
+    for name, array in (("features", FEATURES), ("labels", LABELS)):
+        stored = np.lib.format.open_memmap(tmp_path / f"{name}.npy", "w+", array.dtype, array.shape)
+        stored[:] = array
+        maps.append(stored)
+    return tuple(maps)
+
+
+def sample(target, **options):
+    options = {"num_particles": 8, "num_steps": 70, "progress": False, **options}
+    return nvgd.sample(target, nvgd.SGLD(1e-3), **options)
+
+
+@pytest.mark.xdist_group("data")
+def test_memory_maps_give_the_same_run_as_arrays_and_are_not_copied(mapped):
+    target = logistic(mapped)
+    assert all(leaf is original for leaf, original in zip(target.data.data, mapped, strict=True))
+    assert not any(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(target))
+    on_disk, in_memory = sample(target), sample(logistic())
+    assert np.array_equal(on_disk.particles, in_memory.particles)
+
+
+@pytest.mark.xdist_group("data")
+def test_streams_are_started_again_and_scaled_by_the_number_of_rows():
+    order = np.random.default_rng(1).permutation(1500)
+    batches = [(FEATURES[rows], LABELS[rows]) for rows in np.split(order, range(50, 1500, 50))]
+    target = logistic(BatchStream([*batches, (FEATURES[:7], LABELS[:7])], 1500), None)
+    assert (target.batch_size, target.num_rows) == (50, 1500)
+    position = jnp.array([0.1, 0.2, 0.3])
+    first = target.log_density(position, batches[0])
+    rows = jax.vmap(log_likelihood, in_axes=(None, 0))(position, batches[0])
+    assert np.isclose(first, log_prior(position) + 30 * rows.sum(), rtol=1e-5)
+    taken = target.batches(0)
+    epochs = [taken.take(first, 10) for first in range(0, 70, 10)]
+    features = np.concatenate([epoch[0] for epoch in epochs])
+    assert np.array_equal(features[:30], np.stack([batch[0] for batch in batches]))
+    assert np.array_equal(features[30:60], features[:30])  # without the incomplete batch
+    assert np.array_equal(target.batches(0).take(63, 2)[0], features[63:65])
+    assert sample(target).completed
+
+
+@pytest.mark.xdist_group("data")
+def test_a_generator_serves_one_run():
+    def generate():
+        rng = np.random.default_rng(2)
+        while True:
+            rows = rng.integers(0, 1500, 50)
+            yield FEATURES[rows], LABELS[rows]
+
+    target = logistic(BatchStream(generate(), 1500), None)
+    assert sample(target).completed
+    with pytest.raises(nvgd.InputError, match="used up: give it an iterable that can be started"):
+        sample(target)
+
+
+def test_batches_read_ahead_stay_small():
+    one = (np.zeros((1, 128, 784), np.float32),)
+    assert steps_at_a_time(one, 512) * one[0].nbytes <= BUFFER_BYTES
+    assert steps_at_a_time(np.zeros((1, 2**25), np.float32), 512) == 1
+    assert steps_at_a_time(np.zeros((1, 128), np.int32), 512) == 512
+
+
+@pytest.mark.xdist_group("data")
+def test_a_pass_over_all_data_is_exact_for_every_source(mapped):
+    particles = jax.random.normal(jax.random.key(0), (4, 3))
+    expected = logistic(batch_size=None).log_densities_and_scores(particles)
+    batches = [(FEATURES[i : i + 50], LABELS[i : i + 50]) for i in range(0, 1500, 50)]
+    stream = BatchStream(batches, 1500)
+    for target in (logistic(), logistic(mapped), logistic(stream, None), logistic(batch_size=None)):
+        for ours, exact in zip(on_all_data(target, particles), expected, strict=True):
+            assert np.allclose(ours, exact, rtol=1e-4, atol=1e-2)
+
+
+@pytest.mark.xdist_group("data")
+def test_the_mode_is_found():
+    path = climb(logistic(), jnp.zeros(3))
+    _, score = on_all_data(logistic(), jnp.asarray(path.end, jnp.float32)[None])
+    # At the start it is in the hundreds; a posterior standard deviation away, about fifteen.
+    assert np.max(np.abs(score)) < 0.5
+    assert path.converged
+
+
+@pytest.mark.xdist_group("data")
+def test_control_variates_leave_the_mean_and_take_the_noise():
+    """At posterior distance from the mode, the score's noise falls by far more than tenfold."""
+    plain, reduced = logistic(), logistic(gradient="control_variate")
+    particles = reduced.anchor.position + 0.07 * jax.random.normal(jax.random.key(1), (6, 3))
+    exact_values, exact = on_all_data(plain, particles)
+    epoch = plain.batches(0).take(0, 30)
+
+    def errors(target):
+        evaluate = jax.jit(
+            lambda rows: target.log_densities_and_scores(particles, target.batch(rows))
+        )
+        values, scores = zip(*(evaluate(rows) for rows in epoch), strict=True)
+        assert np.allclose(np.mean(scores, axis=0), exact, atol=0.05)
+        assert np.allclose(np.mean(values, axis=0), exact_values, rtol=1e-3)
+        return np.var(np.asarray(scores) - exact)
+
+    assert errors(reduced) < errors(plain) / 50
+
+
+@pytest.mark.xdist_group("data")
+@pytest.mark.parametrize("flow", [nvgd.SGLD(3e-4), nvgd.NVGD(3e-4, max_inner_steps=3)])
+def test_control_variates_steady_every_method(flow):
+    """The ensemble's mean shakes with the batches, all particles seeing the same one."""
+    shaking = []
+    for gradient in ("plain", "control_variate"):
+        means = []
+        nvgd.sample(
+            logistic(batch_size=10, gradient=gradient),
+            flow,
+            initial=nvgd.Jittered(climb(logistic(), jnp.zeros(3)).end, 0.07),
+            num_particles=60,
+            num_steps=40,
+            callback=lambda state, means=means: means.append(state.particles.mean(axis=0)),
+            metrics_every=1,
+            progress=False,
+        )
+        shaking.append(np.std(np.diff(means, axis=0)))
+    assert shaking[1] < shaking[0] / 2
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda m: logistic(m, None), "data on the disk are seen in batches only: give batch_size"),
+        (lambda m: logistic(BatchStream([], 3), None), "at least one batch, got an empty one"),
+        (
+            lambda m: logistic(BatchStream([m], 1500), 20),
+            "stream's first batch, 1500: leave it out",
+        ),
+        (lambda m: logistic(m, 2000), "batch_size must be at most .* 1500, got 2000"),
+        (lambda m: logistic((m[0], m[1][:9])), "share a leading axis"),
+        (lambda m: logistic(batch_size=None, gradient="control_variate"), "is for minibatches"),
+        (lambda m: logistic(gradient="svrg"), "gradient must be one of 'plain', 'control_variate'"),
+        (lambda m: logistic(m).log_density(jnp.zeros(3)), "are seen in batches: pass batch="),
+        (lambda m: nvgd.to_blackjax(logistic(m), nvgd.SGLD(1e-3)), "cannot read data from a disk"),
+        (lambda m: BatchStream([m], 0), "num_rows must be a whole number ≥ 1, got 0"),
+    ],
+)
+def test_data_that_cannot_be_used(mapped, build, message):
+    with pytest.raises(nvgd.InputError, match=message) as caught:
+        build(mapped)
+    assert "\n" not in str(caught.value)
