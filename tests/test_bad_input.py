@@ -43,6 +43,8 @@ CASES = {
     "run(initial='prior')": r"draw from its prior: pass Target\(",
     "run(initial='mode')": "initial must be one of 'prior'",
     "run(initial=nvgd.Jittered(jnp.zeros(3)))": "the position to jitter.*must be an array",
+    "nvgd.Laplace(scale=-1)": "scale must be a finite number > 0, got -1",
+    "run(lambda x: jnp.log(x[0] - 9), initial='laplace')": "no position with a finite log density",
     "nvgd.Jittered(jnp.zeros(2), scale=0)": "scale must be a finite number > 0, got 0",
     "nvgd.from_numpyro(3)": "model must be a function, got 3",
     "nvgd.Target(good, dim=2, model=3)": "model must be an nvgd object such as Model",

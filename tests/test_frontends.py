@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import warnings
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -12,6 +13,7 @@ import pytest
 
 import nvgd
 from nvgd.densities import Gaussian
+from nvgd.starts import flatten
 
 with warnings.catch_warnings():
     # ArviZ 0.23 announces its successor when PyMC imports it.
@@ -38,6 +40,11 @@ def target():
     return nvgd.from_pymc(regression())
 
 
+def known(target) -> Any:
+    """The model's side, of which everything is known."""
+    return target.model
+
+
 @pytest.mark.xdist_group("pymc")
 def test_the_process_is_left_as_it_was(target):
     assert not jax.config.jax_enable_x64
@@ -61,25 +68,25 @@ def test_log_density_is_that_of_the_formula_with_its_jacobian(target):
         + normal(VALUES - FEATURES @ slope, scale * 2 * half).sum()
     )  # fmt: skip
     position = {"slope": slope, "scale_log__": log_scale, "share_interval__": logit}
-    flat = nvgd.starts.flatten(target, jax.tree.map(lambda v: np.asarray(v)[None], position))
+    flat = flatten(target, jax.tree.map(lambda v: np.asarray(v)[None], position))
     assert np.isclose(target.log_density(flat[0]), expected, rtol=1e-4)
     draws = target.present(flat)
     assert set(draws) == {"slope", "scale", "share", "length"}
     assert np.isclose(draws["share"][0], 2 * half, rtol=1e-5)
     assert np.isclose(draws["length"][0], np.linalg.norm(slope), rtol=1e-5)
-    terms = target.model.log_likelihoods(jax.vmap(target.structure)(flat))["value"]
+    terms = known(target).log_likelihoods(jax.vmap(target.structure)(flat))["value"]
     assert np.allclose(terms[0], normal(VALUES - FEATURES @ slope, scale * 2 * half), rtol=1e-3)
-    assert np.allclose(target.model.observed()["value"], VALUES)
+    assert np.allclose(known(target).observed()["value"], VALUES)
 
 
 @pytest.mark.xdist_group("pymc")
 def test_labels_starts_and_predictions(target):
-    labels = target.model.labels()
+    labels = known(target).labels()
     assert labels.dims["slope"] == ("feature",)
     assert list(labels.coords["feature"]) == ["age", "height"]
-    start = target.model.draw_start(jax.random.key(0), 50)
+    start = known(target).draw_start(jax.random.key(0), 50)
     assert 0.9 < max(float(jnp.abs(start[name]).max()) for name in ("slope",)) <= 1
-    prior = target.model.draw_prior(jax.random.key(0), 200)
+    prior = known(target).draw_prior(jax.random.key(0), 200)
     assert np.isclose(np.std(prior["slope"]), 1.0, atol=0.1)
     # Predictions must come from these positions, not from the prior.
     positions = {
@@ -87,10 +94,10 @@ def test_labels_starts_and_predictions(target):
         "scale_log__": jnp.full(40, -5.0),
         "share_interval__": jnp.zeros(40),
     }
-    predicted = target.model.predict(jax.random.key(1), positions)["value"]
+    predicted = known(target).predict(jax.random.key(1), positions)["value"]
     assert np.allclose(predicted, FEATURES @ [3.0, 2.0], atol=0.05)
     with pytest.raises(nvgd.InputError, match=r"takes no arguments .* pymc\.set_data"):
-        target.model.predict(jax.random.key(1), positions, FEATURES)
+        known(target).predict(jax.random.key(1), positions, FEATURES)
 
 
 def nothing_free():
@@ -109,7 +116,8 @@ def discrete():
 def minibatched():
     with pm.Model() as model:
         mean = pm.Normal("mean", 0.0, 1.0)
-        pm.Normal("x", mean, 1.0, observed=pm.Minibatch(VALUES, batch_size=5), total_size=30)
+        batch: Any = pm.Minibatch
+        pm.Normal("x", mean, 1.0, observed=batch(VALUES, batch_size=5), total_size=30)
     return model
 
 

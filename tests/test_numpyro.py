@@ -1,5 +1,7 @@
 """NumPyro models: the same density, supports, names and data as NumPyro has."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -26,7 +28,12 @@ from nvgd.data import EpochShuffle
 PARTICLES = 40
 
 
-@pytest.fixture(scope="module", params=MODELS, ids=MODELS.keys())
+def known(target) -> Any:
+    """The model's side, of which everything is known."""
+    return target.model
+
+
+@pytest.fixture(scope="module", params=MODELS, ids=list(MODELS))
 def case(request):
     model, args, kwargs = MODELS[request.param]
     target = nvgd.from_numpyro(model, *args, **kwargs)
@@ -55,11 +62,13 @@ def test_output_lies_in_the_models_supports():
 
 def test_prior_draws_are_draws_from_the_prior_and_starts_are_numpyros():
     target = nvgd.from_numpyro(eight_schools, ERRORS, EFFECTS)
-    start = target.model.draw_start(jax.random.key(1), 400)
+    start = known(target).draw_start(jax.random.key(1), 400)
     largest = [float(jnp.max(jnp.abs(leaf))) for leaf in jax.tree.leaves(start)]
     assert all(1.9 < value < 2.01 for value in largest)  # uniform(-2, 2)
-    prior = target.model.draw_prior(jax.random.key(2), 400)
-    draws = {name: np.asarray(value) for name, value in jax.vmap(target.constrain)(prior).items()}
+    prior = known(target).draw_prior(jax.random.key(2), 400)
+    draws = {
+        name: np.asarray(value) for name, value in jax.vmap(known(target).constrain)(prior).items()
+    }
     assert np.isclose(draws["mu"].std(), 5.0, atol=0.6)
     assert np.isclose(np.median(draws["tau"]), 5.0, atol=1.2)
     within = (draws["theta"] - draws["mu"][:, None]) / draws["tau"][:, None]
@@ -68,26 +77,26 @@ def test_prior_draws_are_draws_from_the_prior_and_starts_are_numpyros():
 
 def test_observations_log_likelihoods_and_predictions():
     target = nvgd.from_numpyro(eight_schools, ERRORS, effects=EFFECTS)
-    positions = target.model.draw_prior(jax.random.key(0), 500)
-    assert np.allclose(target.model.observed()["effect"], EFFECTS)
-    theta = jax.vmap(target.constrain)(positions)["theta"]
+    positions = known(target).draw_prior(jax.random.key(0), 500)
+    assert np.allclose(known(target).observed()["effect"], EFFECTS)
+    theta = jax.vmap(known(target).constrain)(positions)["theta"]
     expected = -0.5 * ((EFFECTS - theta) / ERRORS) ** 2 - np.log(ERRORS * np.sqrt(2 * np.pi))
-    found = target.model.log_likelihoods(positions)["effect"]
+    found = known(target).log_likelihoods(positions)["effect"]
     assert np.allclose(found, expected, rtol=1e-3, atol=1e-3)
-    predicted = target.model.predict(jax.random.key(1), positions)["effect"]
+    predicted = known(target).predict(jax.random.key(1), positions)["effect"]
     residuals = (predicted - theta) / ERRORS
     assert np.allclose(residuals.mean(), 0, atol=0.05)
     assert np.allclose(residuals.std(), 1, atol=0.05)
-    elsewhere = target.model.predict(jax.random.key(1), positions, ERRORS / 1e4)["effect"]
+    elsewhere = known(target).predict(jax.random.key(1), positions, ERRORS / 1e4)["effect"]
     assert np.allclose(elsewhere, theta, atol=0.05)
 
 
 def test_strategies_of_numpyro():
     at = init_to_value(values={"slope": jnp.array([1.0, 2.0])})
     target = nvgd.from_numpyro(subsampled_regression, ROWS, VALUES, init_strategy=at)
-    assert jnp.allclose(target.model.draw_start(jax.random.key(0), 3)["slope"], jnp.array([1, 2]))
+    assert jnp.allclose(known(target).draw_start(jax.random.key(0), 3)["slope"], jnp.array([1, 2]))
     target = nvgd.from_numpyro(subsampled_regression, ROWS, VALUES, init_strategy=init_to_median)
-    spread = jnp.std(target.model.draw_start(jax.random.key(0), 50)["slope"], axis=0)
+    spread = jnp.std(known(target).draw_start(jax.random.key(0), 50)["slope"], axis=0)
     assert jnp.all(spread < 0.7)  # medians of a few prior draws, whose own spread is 1
 
 
@@ -107,7 +116,7 @@ def test_a_subsampled_plate_becomes_minibatches():
     assert not np.allclose(batches[0], exact, rtol=1e-2)
     assert np.allclose(jax.vmap(target.log_density)(particles), exact, rtol=1e-4)
     assert set(target.present(particles)) == {"slope", "scale", "length"}
-    assert target.model.predict(jax.random.key(0), positions)["value"].shape == (5, 60)
+    assert known(target).predict(jax.random.key(0), positions)["value"].shape == (5, 60)
 
 
 def test_data_of_models_that_allow_it_are_not_constants_of_the_program():
@@ -150,7 +159,7 @@ def test_langevin_dynamics_recovers_the_non_centred_schools():
     }
     rebuilt = draws["mu"][:, None] + draws["tau"][:, None] * draws["theta_decentered"]
     assert np.allclose(draws["theta"], rebuilt, rtol=1e-4, atol=1e-4)
-    labels = target.model.labels()
+    labels = known(target).labels()
     assert labels.dims["theta"] == ("school",)
     assert len(labels.coords["school"]) == 8
 

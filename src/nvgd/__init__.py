@@ -9,9 +9,10 @@ from nvgd.errors import InputError, MissingExtraError
 from nvgd.flow import NVGD, SGLD, SVGD, ULA, FlowInfo, FlowState, ParticleFlow
 from nvgd.frontends import from_numpyro, from_pymc, to_blackjax
 from nvgd.kernels import IMQ, RBF
+from nvgd.laplace import Laplace
 from nvgd.models import Model
 from nvgd.movers import Euler, Optax, polynomial_decay
-from nvgd.posterior import Posterior
+from nvgd.posterior import Posterior, load
 from nvgd.sampling import RunStopped, sample
 from nvgd.starts import Jittered
 from nvgd.stein import (
@@ -48,6 +49,7 @@ __all__ = [
     "Jittered",
     "KernelDirection",
     "LangevinDirection",
+    "Laplace",
     "MissingExtraError",
     "Model",
     "NeuralDirection",
@@ -60,6 +62,7 @@ __all__ = [
     "divergence",
     "from_numpyro",
     "from_pymc",
+    "load",
     "metrics",
     "polynomial_decay",
     "regularised_stein_discrepancy",

@@ -130,7 +130,7 @@ class BatchStream(AbstractHostData):
         Target(log_prior, dim=3, log_likelihood=log_likelihood, data=BatchStream(loader, 60_000))
 
     Batches are arrays or pytrees of arrays with a leading axis of rows, in random order: to shuffle
-    is the stream's own work. An iterable that ends is started again; batches of another size than the
+    is its own work. An iterable that ends is started again; batches of another size than the
     first one's, such as an incomplete last one, are left out.
 
     Arguments:

@@ -6,6 +6,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
 
 from nvgd.errors import InputError, check_choice, check_count
+from nvgd.laplace import Laplace
 from nvgd.starts import AbstractStart, OwnStart, PriorStart, flatten
 from nvgd.target import Target
 
@@ -14,7 +15,7 @@ DEFAULT_NUM_PARTICLES = 100
 # Draws of a start before it is given up; as many as NumPyro allows.
 MAX_TRIES = 100
 
-STARTS: dict[str, AbstractStart] = {"prior": PriorStart()}
+STARTS: dict[str, AbstractStart] = {"prior": PriorStart(), "laplace": Laplace()}
 
 
 def starting_particles(
@@ -56,6 +57,7 @@ def _feasible(
     target: Target, start: AbstractStart, num: int, taken: PyTree, key: PRNGKeyArray
 ) -> Float[Array, "n d"]:
     """Draws of `start`, repeated for those particles at which the log density is not finite."""
+    start = start.prepared(target, key)
     particles = start.draw(target, num, key)
     for attempt in range(1, MAX_TRIES):
         faulty = is_faulty(target, particles, taken)

@@ -54,7 +54,8 @@ def sample(
         flow: `NVGD()`, `SVGD()`, `ULA()`, `SGLD(step_size)` or any `ParticleFlow`.
         num_particles: 100 unless `initial` says otherwise.
         initial: starting particles, an array (n, dim) or a pytree like `example` with a leading
-            axis n; or how to draw them: "prior", `Jittered(position)`. Omitted: as the
+            axis n; or how to draw them: "prior", "laplace" (a normal
+            approximation), `Jittered(position)` or `Laplace(...)`. Omitted: as the
             model's own package starts, or N(0, I). Draws are repeated where the log density is not
             finite.
         seed: the same seed gives the same particles.
@@ -107,12 +108,16 @@ def sample(
         checkpoints.write(run, watch)
     watch(run.state, is_last=True)
     particles = np.concatenate(run.kept) if run.kept else run.state.particles
+    num_kept = max(len(run.kept), 1)
     return Posterior(
         particles=jnp.asarray(particles),
-        target=target,
-        flow=flow,
-        state=run.state,
         history=run.history(),
         metrics=watch.records(),
         status=run.status,
+        num_kept=num_kept,
+        method=type(flow).__name__,
+        num_steps=run.num_steps,
+        target=target,
+        flow=flow,
+        state=run.state,
     )

@@ -17,6 +17,11 @@ from nvgd.target import Target
 class AbstractStart(eqx.Module):
     """Draws particles to start from; drawn again where the log density is not finite."""
 
+    def prepared(self, target: Target, key: PRNGKeyArray) -> "AbstractStart":
+        """What to draw from; a start that has to be fitted first returns what came out."""
+        del target, key
+        return self
+
     @abstractmethod
     def draw(self, target: Target, num: int, key: PRNGKeyArray) -> Float[Array, "n d"]:
         """`num` flat positions."""

@@ -114,6 +114,7 @@ class Target(eqx.Module):
         self.constrain = constrain
         self.model = Model() if model is None else model
         check_kind("model", self.model, AbstractModel, "Model(prior=...)")
+        self.anchor = None
         self.data = placed(data)
         self.batch_size, self.vectorised = batch_size, vectorised
         self.particles_at_once = particles_at_once
@@ -124,7 +125,6 @@ class Target(eqx.Module):
         if isinstance(self.data, BatchStream) and batch_size is None:
             self.batch_size = num_rows(self.data.example)
         self._check_data()
-        self.anchor = None
         check_choice("gradient", gradient, ("plain", "control_variate"))
         if gradient == "control_variate":
             if self.batch_size is None:

@@ -1,0 +1,105 @@
+"""Figures of a posterior: marginals, pairs, history."""
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from nvgd.summaries import scalars
+
+if TYPE_CHECKING:
+    from nvgd.posterior import Posterior
+
+# More panels than these cannot be read; what is left out is said in the figure.
+MAX_MARGINALS = 36
+MAX_PAIRS = 6
+
+COLOUR = "#3b6ea8"
+
+
+def marginals(posterior: "Posterior", draws: Mapping[str, Any]) -> Figure:
+    """A histogram for every scalar, with its mean and central 90 %."""
+    del posterior
+    names, values = scalars(draws)
+    shown = min(len(names), MAX_MARGINALS)
+    num_columns = min(shown, 4)
+    num_rows = -(-shown // num_columns)
+    figure = Figure(figsize=(2.6 * num_columns, 1.9 * num_rows), layout="constrained")
+    panels = figure.subplots(num_rows, num_columns, squeeze=False).ravel()
+    for axes, name, column in zip(panels, names, values.T, strict=False):
+        _histogram(axes, column)
+        low, high = np.quantile(column, (0.05, 0.95))
+        axes.axvspan(low, high, color=COLOUR, alpha=0.12, linewidth=0)
+        axes.axvline(column.mean(), color="black", linewidth=1)
+        axes.set_title(name, fontsize=9)
+    for axes in panels[shown:]:
+        axes.set_visible(False)
+    _say_what_is_left_out(figure, shown, len(names))
+    return figure
+
+
+def pairs(posterior: "Posterior", draws: Mapping[str, Any]) -> Figure:
+    """Every scalar against every other, the first few of them."""
+    del posterior
+    names, values = scalars(draws)
+    shown = min(len(names), MAX_PAIRS)
+    figure = Figure(figsize=(1.8 * shown + 0.6, 1.8 * shown + 0.6), layout="constrained")
+    panels = figure.subplots(shown, shown, squeeze=False, sharex="col")
+    for i in range(shown):
+        for j in range(shown):
+            axes = panels[i, j]
+            if j > i:
+                axes.set_visible(False)
+            elif i == j:
+                _histogram(axes, values[:, i])
+            else:
+                axes.plot(values[:, j], values[:, i], ".", color=COLOUR, markersize=3, alpha=0.6)
+                axes.spines[["top", "right"]].set_visible(False)
+            if i == shown - 1:
+                axes.set_xlabel(names[j], fontsize=9)
+            if j == 0 and i:
+                axes.set_ylabel(names[i], fontsize=9)
+            axes.tick_params(labelsize=7)
+    _say_what_is_left_out(figure, shown, len(names))
+    return figure
+
+
+def history(posterior: "Posterior", draws: Mapping[str, Any]) -> Figure:
+    """Every recorded quantity over the steps, and the user's metrics."""
+    del draws
+    curves = {
+        name: (np.arange(1, len(values) + 1), values)
+        for name, values in posterior.history.items()
+        if name != "num_gradients"
+    }
+    steps = posterior.metrics.get("step", np.empty(0))
+    curves |= {name: (steps, v) for name, v in posterior.metrics.items() if name != "step"}
+    figure = Figure(figsize=(7.0, 1.7 * len(curves)), layout="constrained")
+    panels = figure.subplots(len(curves), 1, squeeze=False, sharex=True)[:, 0]
+    for axes, (name, (x, y)) in zip(panels, curves.items(), strict=True):
+        axes.plot(x, y, color=COLOUR, linewidth=1)
+        axes.set_ylabel(name.replace("_", " "), fontsize=9)
+        axes.spines[["top", "right"]].set_visible(False)
+    panels[-1].set_xlabel("step")
+    return figure
+
+
+def _histogram(axes: Axes, column: np.ndarray) -> None:
+    axes.hist(column, bins=min(max(int(np.sqrt(len(column))), 8), 40), color=COLOUR, alpha=0.8)
+    axes.set_yticks([])
+    axes.tick_params(labelsize=7)
+    axes.spines[["top", "right", "left"]].set_visible(False)
+
+
+def _say_what_is_left_out(figure: Figure, shown: int, total: int) -> None:
+    if shown < total:
+        figure.suptitle(f"the first {shown} of {total} scalars; names= chooses others", fontsize=9)
+
+
+KINDS: dict[str, Callable[["Posterior", Mapping[str, Any]], Figure]] = {
+    "marginals": marginals,
+    "pairs": pairs,
+    "history": history,
+}
