@@ -35,7 +35,7 @@ def hierarchical_logistic(features, groups, choices=None):
     slope = numpyro.sample("slope", dist.Normal(0.0, 1.0).expand([2]).to_event(1))
     with numpyro.plate("group", num_groups):
         offset = numpyro.sample("offset", dist.Normal(0.0, 1.0))
-    intercept = numpyro.deterministic("intercept", spread * offset)
+    intercept = jnp.asarray(numpyro.deterministic("intercept", spread * offset))
     with numpyro.plate("row", len(features)):
         logits = intercept[groups] + features @ slope
         numpyro.sample("choice", dist.Bernoulli(logits=logits), obs=choices)

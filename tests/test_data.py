@@ -1,5 +1,7 @@
 """Minibatches from arrays, memory maps and streams; control variates."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -24,7 +26,7 @@ def log_likelihood(position, datum):
     return label * logit - jnp.logaddexp(0.0, logit)
 
 
-def logistic(data=(FEATURES, LABELS), batch_size=50, **options):
+def logistic(data: Any = (FEATURES, LABELS), batch_size: int | None = 50, **options) -> Any:
     return nvgd.Target(
         log_prior,
         dim=3,
@@ -140,7 +142,7 @@ def test_control_variates_leave_the_mean_and_take_the_noise():
 
 
 @pytest.mark.xdist_group("data")
-@pytest.mark.parametrize("flow", [nvgd.SGLD(3e-4), nvgd.NVGD(3e-4, max_inner_steps=3)])
+@pytest.mark.parametrize("flow", [nvgd.SGLD(3e-4), nvgd.NVGD(3e-4, learning_rate=1e-2, max_inner_steps=20)])
 def test_control_variates_steady_every_method(flow):
     """The ensemble's mean shakes with the batches, all particles seeing the same one."""
     shaking = []

@@ -12,6 +12,7 @@ import tyro
 from tyro.conf import OmitArgPrefixes, OmitSubcommandPrefixes, Positional, subcommand
 
 import nvgd
+from nvgd import sample_command
 from nvgd.errors import InputError
 from nvgd.experiments import base, catalogue, demo
 
@@ -62,7 +63,12 @@ class Plot:
     """A directory that `nvgd reproduce` wrote."""
 
 
-COMMANDS = {"demo": demo.Demo, "reproduce": Reproduce, "plot": Plot}
+COMMANDS = {
+    "sample": sample_command.Sample,
+    "demo": demo.Demo,
+    "reproduce": Reproduce,
+    "plot": Plot,
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -85,15 +91,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     except KeyboardInterrupt:
         print(
-            "nvgd: interrupted; files are whole, and `reproduce … --resume` goes on.",
+            "nvgd: interrupted; files are whole; `sample` or `reproduce … --resume` again goes on.",
             file=sys.stderr,
         )
         return 130
     return 0
 
 
-def _run(command: demo.Demo | Reproduce | Plot) -> None:
+def _run(command: sample_command.Sample | demo.Demo | Reproduce | Plot) -> None:
     match command:
+        case sample_command.Sample():
+            sample_command.run(command)
         case demo.Demo():
             demo.run(command)
         case Plot():

@@ -100,7 +100,7 @@ def _curvature_on_block(target: Target, position: Array, block: PyTree, probes: 
     """The negative Hessian times each probe."""
 
     def score(at: Array) -> Array:
-        return jax.grad(lambda x: target._estimate(x, block))(at)
+        return jax.grad(lambda x: target.estimate(x, block))(at)
 
     return -jax.vmap(lambda probe: jax.jvp(score, (position,), (probe,))[1])(probes)
 

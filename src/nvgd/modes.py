@@ -29,10 +29,7 @@ class Path(NamedTuple):
 
 @eqx.filter_jit
 def _on_block(target: "Target", particles: Array, block: PyTree) -> tuple[Array, Array]:
-    evaluate = jax.value_and_grad(lambda at: target._estimate(at, block))
-    if target.particles_at_once is None:
-        return jax.vmap(evaluate)(particles)
-    return jax.lax.map(evaluate, particles, batch_size=target.particles_at_once)
+    return target.at_every(particles, lambda at: target.estimate(at, block))
 
 
 def on_all_data(

@@ -81,15 +81,15 @@ class Run:
                     length = max(length // 2, 1)
 
     def _chunk(self, step: int, length: int) -> int:
-        taken = None
+        shares = None
         if self.batches is not None:
-            taken = jax.tree.map(self._padded, self.batches.take(step, length))
+            shares = jax.tree.map(self._padded, self.batches.take(step, length))
         chunk = advance(
             self.flow,
             self.target,
             self.state,
             self.previous,
-            taken,
+            shares,
             jnp.array(length),
             thin=self.thin,
             key=self.key,

@@ -223,10 +223,11 @@ class Target(eqx.Module):
     def log_density(self, position: Float[Array, " d"], batch: PyTree = None) -> Float[Array, ""]:
         """Log density at a flat position: exact, or estimated from `batch` if one is given."""
         if self.anchor is None or batch is None:
-            return self._estimate(position, batch)
-        return self.anchor.corrected(lambda at: self._estimate(at, batch), position)
+            return self.estimate(position, batch)
+        return self.anchor.corrected(lambda at: self.estimate(at, batch), position)
 
-    def _estimate(self, position: Array, batch: PyTree) -> Array:
+    def estimate(self, position: Float[Array, " d"], batch: PyTree) -> Float[Array, ""]:
+        """The same without control variates."""
         structured = self.structure(position)
         value = jnp.asarray(self.log_prior(structured))
         if self.log_likelihood is not None:
@@ -244,7 +245,13 @@ class Target(eqx.Module):
         self, particles: Float[Array, "n d"], batch: PyTree = None
     ) -> tuple[Float[Array, " n"], Float[Array, "n d"]]:
         """Log density and score ∇log p of every particle; one gradient evaluation each."""
-        evaluate = jax.value_and_grad(lambda x: self.log_density(x, batch))
+        return self.at_every(particles, lambda x: self.log_density(x, batch))
+
+    def at_every(
+        self, particles: Float[Array, "n d"], function: Callable[[Array], Array]
+    ) -> tuple[Float[Array, " n"], Float[Array, "n d"]]:
+        """Value and gradient of a function of positions, as many particles at once as may be."""
+        evaluate = jax.value_and_grad(function)
         if self.particles_at_once is None:
             return jax.vmap(evaluate)(particles)
         return jax.lax.map(evaluate, particles, batch_size=self.particles_at_once)

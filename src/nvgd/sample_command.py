@@ -1,0 +1,118 @@
+"""`nvgd sample model.py:name`: a posterior from a file, without writing a program."""
+
+import dataclasses
+import importlib.util
+import sys
+from pathlib import Path
+from typing import Any, Literal
+
+from tyro.conf import Positional
+
+from nvgd.errors import InputError, first_line
+from nvgd.files import output_directory, write_atomically
+from nvgd.flow import NVGD, SVGD, ULA, ParticleFlow
+from nvgd.frontends import from_numpyro, from_pymc
+from nvgd.posterior import Posterior
+from nvgd.sampling import sample
+from nvgd.target import Target
+
+FLOWS: dict[str, type[ParticleFlow]] = {"nvgd": NVGD, "svgd": SVGD, "ula": ULA}
+
+
+@dataclasses.dataclass(frozen=True)
+class Sample:
+    """Sample a model of your own: prints a summary, writes particles and figures."""
+
+    model: Positional[str]
+    """FILE.py:NAME of a log density (with --dim), a NumPyro model without arguments, a PyMC model
+    or an nvgd.Target."""
+    out: Path = Path("nvgd-results")
+    """Directory for posterior.npz, summary.txt, three figures, and the checkpoints from which the
+    same command goes on after an interruption."""
+    dim: int | None = None
+    """Length of the vector that a log density takes."""
+    method: Literal["nvgd", "svgd", "ula"] = "nvgd"
+    """How to sample."""
+    step_size: float | None = None
+    """ε; the method's own if omitted."""
+    num_particles: int = 100
+    """Particles."""
+    num_steps: int = 1000
+    """Steps, each one gradient a particle."""
+    initial: Literal["prior", "laplace"] | None = None
+    """Where particles start; as the model's package does, or N(0, I), if omitted."""
+    seed: int = 0
+    """The same seed gives the same particles."""
+
+
+def run(command: Sample) -> Posterior:
+    """Load, sample, print, write."""
+    target = _target(_loaded(command.model), command)
+    out = output_directory(command.out)
+    kind = FLOWS[command.method]
+    posterior = sample(
+        target,
+        kind() if command.step_size is None else kind(command.step_size),
+        num_particles=command.num_particles,
+        num_steps=command.num_steps,
+        initial=command.initial,
+        seed=command.seed,
+        checkpoint=out / "checkpoints",
+    )
+    text = f"{posterior.summary()}\n\n{posterior.status}"
+    print(text)
+    write_atomically(out / "summary.txt", lambda path: path.write_text(text + "\n"))
+    posterior.save(out / "posterior.npz")
+    for name in ("marginals", "pairs", "history"):
+        figure = posterior.plot(name)
+        write_atomically(out / f"{name}.png", lambda path, f=figure: f.savefig(path, dpi=150))
+    print(f"written to {out}")
+    return posterior
+
+
+def _loaded(reference: str) -> Any:
+    """The object that FILE.py:NAME refers to."""
+    path, separator, name = reference.rpartition(":")
+    if not separator or not path.endswith(".py"):
+        raise InputError(f"model must be given as FILE.py:NAME, got {reference!r}.")
+    file = Path(path).resolve()
+    if not file.is_file():
+        raise InputError(f"model must name a file that exists, got {path!r}.")
+    spec = importlib.util.spec_from_file_location(file.stem, file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    # As when the file is run: its neighbours can be imported.
+    sys.path.insert(0, str(file.parent))
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        raise InputError(
+            f"{path} could not be run: {type(error).__name__}: {first_line(error)}"
+        ) from error
+    finally:
+        sys.path.remove(str(file.parent))
+    if not hasattr(module, name):
+        raise InputError(f"{path} defines nothing called {name!r}.")
+    return getattr(module, name)
+
+
+def _target(loaded: Any, command: Sample) -> Target:
+    if isinstance(loaded, Target):
+        return loaded
+    # Without importing PyMC: an object of its class cannot be there unless the file did so.
+    pymc = sys.modules.get("pymc")
+    if pymc is not None and isinstance(loaded, pymc.Model):
+        return from_pymc(loaded)
+    if not callable(loaded):
+        raise InputError(
+            f"{command.model} must be a function, a pymc.Model or an nvgd.Target, got a "
+            f"{type(loaded).__name__}."
+        )
+    if command.dim is not None:
+        return Target(loaded, dim=command.dim)
+    if "numpyro" not in sys.modules:
+        raise InputError(
+            f"{command.model} needs --dim, the length of the vector that the log density takes."
+        )
+    return from_numpyro(loaded)

@@ -1,0 +1,75 @@
+"""`nvgd sample`: from a file with a model to numbers, figures and particles."""
+
+import numpy as np
+import pytest
+
+import nvgd
+from nvgd.cli import main
+
+PLAIN = """
+import jax.numpy as jnp
+scale = 2.0
+def log_density(x):
+    return -0.5 * jnp.sum(((x - 3.0) / scale) ** 2)
+"""
+
+NUMPYRO = """
+import numpyro, numpyro.distributions as dist
+def model():
+    numpyro.sample("rate", dist.LogNormal(0.0, 1.0))
+"""
+
+BROKEN = "import nothing_of_this_name"
+
+OPTIONS = ["--num-steps", "20", "--num-particles", "20", "--method", "ula", "--step-size", "0.1"]
+
+pytestmark = pytest.mark.xdist_group("command")
+
+
+@pytest.fixture
+def directory(tmp_path):
+    for name, text in (("plain", PLAIN), ("probabilistic", NUMPYRO), ("broken", BROKEN)):
+        (tmp_path / f"{name}.py").write_text(text)
+    return tmp_path
+
+
+def test_a_log_density(directory, capsys):
+    out = directory / "out"
+    arguments = ["sample", f"{directory}/plain.py:log_density", "--dim", "2", "--out", str(out)]
+    assert main([*arguments, *OPTIONS]) == 0
+    printed = capsys.readouterr().out
+    assert "x[1]" in printed
+    assert "completed" in printed
+    names = sorted(path.name for path in out.iterdir())
+    figures = ["history.png", "marginals.png", "pairs.png"]
+    assert names == ["checkpoints", *figures, "posterior.npz", "summary.txt"]
+    first = nvgd.load(out / "posterior.npz")
+    assert first.particles.shape == (20, 2)
+    # Again, with more steps: goes on.
+    assert main([*arguments, *OPTIONS, "--num-steps", "30"]) == 0
+    assert nvgd.load(out / "posterior.npz").num_steps == 30
+
+
+def test_a_numpyro_model(directory, capsys):
+    model = f"{directory}/probabilistic.py:model"
+    assert main(["sample", model, "--out", str(directory / "out"), *OPTIONS]) == 0
+    assert "rate" in capsys.readouterr().out
+    assert np.all(np.asarray(nvgd.load(directory / "out" / "posterior.npz").draws["rate"]) > 0)
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        ("plain.py", "must be given as FILE.py:NAME"),
+        ("absent.py:model", "must name a file that exists"),
+        ("plain.py:density", "defines nothing called 'density'"),
+        ("plain.py:scale", "must be a function, a pymc.Model or an nvgd.Target, got a float"),
+        ("broken.py:model", "could not be run: ModuleNotFoundError"),
+    ],
+)
+def test_models_that_cannot_be_loaded(directory, model, message, capsys):
+    assert main(["sample", f"{directory}/{model}", "--out", str(directory / "out")]) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
+    assert not (directory / "out").exists()
