@@ -72,15 +72,15 @@ class _Normal(AbstractStart):
             noise @ self.factor.T if self.factor.ndim == 2 else noise * self.factor
         )
 
-    def log_density(self, draws: Float[Array, "n d"]) -> Float[Array, " n"]:
+    def log_density(self, draws: Float[Array, "n d"]) -> Float[np.ndarray, " n"]:
         """Up to the constant that all have in common."""
-        offsets = draws - self.centre
-        if self.factor.ndim == 1:
-            noise, log_volume = offsets / self.factor, jnp.sum(jnp.log(self.factor))
+        offsets, factor = np.asarray(draws - self.centre), np.asarray(self.factor)
+        if factor.ndim == 1:
+            noise, log_volume = offsets / factor, np.sum(np.log(factor))
         else:
-            noise = jnp.linalg.solve(self.factor, offsets.T).T
-            log_volume = jnp.linalg.slogdet(self.factor)[1]
-        return -0.5 * jnp.sum(noise**2, axis=-1) - log_volume
+            noise = np.linalg.solve(factor, offsets.T).T
+            log_volume = np.linalg.slogdet(factor)[1]
+        return -0.5 * np.sum(noise**2, axis=-1) - log_volume
 
 
 def _best_start(target: Target, key: PRNGKeyArray) -> Float[Array, " d"]:
@@ -112,21 +112,24 @@ def _fitted(target: Target, position: Float[Array, " d"], scale: float) -> _Norm
     probes = jnp.eye(dim)
     if not is_dense:
         probes = jax.random.rademacher(jax.random.key(0), (NUM_PROBES, dim), position.dtype)
-    products, num_rows = jnp.zeros_like(probes), 0
+    # Small matrices, once: on the host, where nothing has to be compiled for them.
+    products, num_rows = np.zeros(probes.shape), 0
     for block in target.blocks() if target.batch_size is not None else (None,):
         size = 1 if block is None else len(jax.tree.leaves(block)[0])
-        products += size * _curvature_on_block(target, position, block, probes)
+        products += size * np.asarray(_curvature_on_block(target, position, block, probes))
         num_rows += size
     products = products / num_rows
-    _, scores = on_all_data(target, position[None])
+    score = np.asarray(on_all_data(target, position[None])[1][0])
     if is_dense:
-        curvatures, axes = jnp.linalg.eigh(0.5 * (products + products.T))
-        precisions = jnp.maximum(jnp.abs(curvatures), LEAST_CURVATURE)
-        covariance_times_score = axes @ ((axes.T @ scores[0]) / precisions)
-        return _Normal(position + covariance_times_score, scale * axes / jnp.sqrt(precisions))
-    curvatures = jnp.mean(probes * products, axis=0)
-    precisions = jnp.maximum(jnp.abs(curvatures), LEAST_CURVATURE)
-    return _Normal(position + scores[0] / precisions, scale / jnp.sqrt(precisions))
+        # A curvature that is not finite spoils this candidate, not the search.
+        curvatures, axes = np.linalg.eigh(np.nan_to_num(0.5 * (products + products.T)))
+        precisions = np.maximum(np.abs(curvatures), LEAST_CURVATURE)
+        shift, factor = axes @ ((axes.T @ score) / precisions), axes / np.sqrt(precisions)
+    else:
+        precisions = np.maximum(np.abs(np.mean(probes * products, axis=0)), LEAST_CURVATURE)
+        shift, factor = score / precisions, 1 / np.sqrt(precisions)
+    dtype = position.dtype
+    return _Normal(position + jnp.asarray(shift, dtype), jnp.asarray(scale * factor, dtype))
 
 
 def _evidence_bound(target: Target, normal: _Normal, key: PRNGKeyArray) -> float:
