@@ -2,16 +2,21 @@
 
 from nvgd import densities, metrics
 from nvgd.checkpoints import CheckpointRefused
-from nvgd.coordinates import Diagonal, Identity
+from nvgd.coordinates import Adaptive, Diagonal, Identity
 from nvgd.data import BatchStream
-from nvgd.directions import KernelDirection, LangevinDirection, NeuralDirection
+from nvgd.directions import (
+    KernelDirection,
+    LangevinDirection,
+    NeuralDirection,
+    ResidualDirection,
+)
 from nvgd.errors import InputError, MissingExtraError
 from nvgd.flow import NVGD, SGLD, SVGD, ULA, FlowInfo, FlowState, ParticleFlow
 from nvgd.frontends import from_numpyro, from_pymc, to_blackjax
 from nvgd.kernels import IMQ, RBF
 from nvgd.laplace import Laplace
 from nvgd.models import Model
-from nvgd.movers import Euler, Optax, polynomial_decay
+from nvgd.movers import Capped, Euler, Optax, polynomial_decay
 from nvgd.posterior import Posterior, load
 from nvgd.sampling import RunStopped, sample
 from nvgd.starts import Jittered
@@ -36,7 +41,9 @@ __all__ = [
     "SGLD",
     "SVGD",
     "ULA",
+    "Adaptive",
     "BatchStream",
+    "Capped",
     "CheckpointRefused",
     "Diagonal",
     "Euler",
@@ -56,6 +63,7 @@ __all__ = [
     "Optax",
     "ParticleFlow",
     "Posterior",
+    "ResidualDirection",
     "RunStopped",
     "Target",
     "densities",

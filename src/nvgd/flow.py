@@ -9,16 +9,17 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
-from nvgd.coordinates import AbstractCoordinates, Identity
+from nvgd.coordinates import AbstractCoordinates, Adaptive, Identity
 from nvgd.directions import (
     AbstractDirection,
     Diagnostics,
     KernelDirection,
     LangevinDirection,
     NeuralDirection,
+    ResidualDirection,
 )
 from nvgd.errors import InputError, check_kind
-from nvgd.movers import AbstractMover, Euler, StepSize, choose_mover
+from nvgd.movers import AbstractMover, Capped, Euler, StepSize, choose_mover
 from nvgd.target import Target
 
 
@@ -26,6 +27,7 @@ class FlowState(NamedTuple):
     """What the next step needs."""
 
     particles: Float[Array, "n d"]
+    coordinates: PyTree
     direction: PyTree
     mover: PyTree
     step: Int[Array, ""]
@@ -84,10 +86,15 @@ class ParticleFlow(eqx.Module):
             )
         return FlowState(
             particles,
+            self.coordinates.init(particles),
             self.direction.init(particles, key=key),
             self.mover.init(particles),
             jnp.array(0),
         )
+
+    def for_run(self, num_steps: int) -> "ParticleFlow":
+        """The flow for a run whose length is known: step sizes may fall towards its end."""
+        return eqx.tree_at(lambda flow: flow.mover, self, self.mover.for_run(num_steps))
 
     def step(
         self, target: Target, state: FlowState, batch: PyTree = None, *, key: PRNGKeyArray
@@ -97,7 +104,9 @@ class ParticleFlow(eqx.Module):
         particles = state.particles
         log_densities, scores = target.log_densities_and_scores(particles, batch)
 
-        frame = self.coordinates.fit(particles)
+        frame, coordinates_state = self.coordinates.fit(
+            particles, scores, state.coordinates, step=state.step
+        )
         expressed, expressed_scores = frame.express(particles, scores)
         velocities, direction_state, diagnostics = self.direction(
             expressed, expressed_scores, state.direction, key=direction_key
@@ -107,6 +116,7 @@ class ParticleFlow(eqx.Module):
             velocities,
             self.direction.noise_share,
             state.mover,
+            log_densities=log_densities,
             step=state.step,
             key=move_key,
         )
@@ -122,14 +132,19 @@ class ParticleFlow(eqx.Module):
             num_faulty_moves=jnp.sum(~is_moved),
             diagnostics=diagnostics,
         )
-        return FlowState(moved, direction_state, mover_state, state.step + 1), info
+        state = FlowState(moved, coordinates_state, direction_state, mover_state, state.step + 1)
+        return state, info
 
 
 class NVGD(ParticleFlow):
-    """Neural variational gradient descent, Algorithm 1 of the paper.
+    """Neural variational gradient descent, with nothing to tune.
+
+    The particles move in coordinates learned from them and their scores (`Adaptive`), along the
+    score plus a normal repulsion plus a network trained on the fly (`ResidualDirection`), by steps
+    in units of their own spread (`Capped`). `NVGD.paper()` is the paper's Algorithm 1.
 
     Arguments:
-        step_size: ε, a number or schedule; 0.01 if neither it nor `optimizer` is given.
+        step_size: ε; 0.1 if neither it nor `optimizer` is given.
         optimizer: an `optax` transformation that moves the particles instead.
         coordinates: in which the witness sees the particles.
         options: those of `NeuralDirection`: `witness`, `learning_rate`, `patience` and so on.
@@ -137,14 +152,53 @@ class NVGD(ParticleFlow):
 
     def __init__(
         self,
+        step_size: float | None = None,
+        *,
+        optimizer: optax.GradientTransformation | None = None,
+        coordinates: AbstractCoordinates = Adaptive(),
+        **options: Any,
+    ):
+        self.coordinates = coordinates
+        settings = {"width": 64, "learning_rate": 1e-3, "max_inner_steps": 10, "patience": 10}
+        trainer = _build_direction("NVGD", NeuralDirection, {**settings, **options})
+        self.direction = ResidualDirection(trainer)
+        if step_size is None and optimizer is None:
+            self.mover = Capped()
+        elif optimizer is None:
+            self.mover = Capped(step_size)
+        else:
+            self.mover = choose_mover(step_size, optimizer, default_step_size=1e-2)
+
+    @staticmethod
+    def paper(
         step_size: StepSize | None = None,
         *,
         optimizer: optax.GradientTransformation | None = None,
         coordinates: AbstractCoordinates = Identity(),
         **options: Any,
+    ) -> "PaperNVGD":
+        """Algorithm 1 of the paper: x as it is, the whole field learned, plain steps.
+
+        Arguments:
+            step_size: ε, a number or schedule; 0.01 if neither it nor `optimizer` is given.
+            optimizer, coordinates, options: as for `NVGD`.
+        """
+        return PaperNVGD(step_size, optimizer=optimizer, coordinates=coordinates, **options)
+
+
+class PaperNVGD(ParticleFlow):
+    """What `NVGD.paper` builds."""
+
+    def __init__(
+        self,
+        step_size: StepSize | None,
+        *,
+        optimizer: optax.GradientTransformation | None,
+        coordinates: AbstractCoordinates,
+        **options: Any,
     ):
         self.coordinates = coordinates
-        self.direction = _build_direction("NVGD", NeuralDirection, options)
+        self.direction = _build_direction("NVGD.paper", NeuralDirection, options)
         self.mover = choose_mover(step_size, optimizer, default_step_size=1e-2)
 
 

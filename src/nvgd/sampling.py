@@ -74,6 +74,7 @@ def sample(
     flow = NVGD() if flow is None else flow
     check_kind("flow", flow, ParticleFlow, "NVGD()")
     check_count("num_steps", num_steps)
+    flow = flow.for_run(int(num_steps))
     check_count("seed", seed, minimum=0)
     if seed >= 2**63:
         raise InputError(f"seed must be below 2⁶³, got {seed}.")

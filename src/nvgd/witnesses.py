@@ -70,6 +70,12 @@ class MLP(AbstractBatchedWitness):
         self.biases = [jnp.zeros(outputs, dtype) for outputs in sizes[1:]]
         self.scale = jnp.ones((), dtype)
 
+    def zeroed(self) -> "MLP":
+        """The same hidden layers, with an output layer that gives zero everywhere."""
+        last = (self.weights[-1], self.biases[-1])
+        zeros = tuple(jnp.zeros_like(leaf) for leaf in last)
+        return eqx.tree_at(lambda mlp: (mlp.weights[-1], mlp.biases[-1]), self, zeros)
+
     def __call__(self, x: Float[Array, " d"]) -> Float[Array, " d"]:
         """The field at one position."""
         for weight, bias in zip(self.weights[:-1], self.biases[:-1], strict=True):

@@ -4,6 +4,7 @@ from nvgd.directions.base import AbstractDirection, Diagnostics
 from nvgd.directions.kernel import KernelDirection
 from nvgd.directions.langevin import LangevinDirection
 from nvgd.directions.neural import NeuralDirection, NeuralState
+from nvgd.directions.residual import ResidualDirection
 
 __all__ = [
     "AbstractDirection",
@@ -12,4 +13,5 @@ __all__ = [
     "LangevinDirection",
     "NeuralDirection",
     "NeuralState",
+    "ResidualDirection",
 ]

@@ -237,7 +237,7 @@ def paper_nvgd(step_size: StepSize | None, learning_rate: float, **options: Any)
         "train_fraction": 2 / 3,
         "divergence": HutchinsonDivergence("gaussian"),
     }
-    return NVGD(step_size, learning_rate=learning_rate, **{**settings, **options})
+    return NVGD.paper(step_size, learning_rate=learning_rate, **{**settings, **options})
 
 
 def last_rows(rows: Rows, method: str) -> Rows:

@@ -1,0 +1,118 @@
+"""In which coordinates a direction sees the particles.
+
+With x = T(u), a direction that works on u and the score there moves x by a preconditioned flow.
+"""
+
+from abc import abstractmethod
+from typing import Generic, TypeVar
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+from nvgd.robust import whiten
+
+State = TypeVar("State")
+
+
+class AbstractFrame(eqx.Module):
+    """An invertible map x = T(u), fitted to the particles of one step."""
+
+    @abstractmethod
+    def express(
+        self, particles: Float[Array, "n d"], scores: Float[Array, "n d"]
+    ) -> tuple[Float[Array, "n d"], Float[Array, "n d"]]:
+        """u = T⁻¹(x), and the score of the density of u."""
+
+    @abstractmethod
+    def restore(self, expressed: Float[Array, "n d"]) -> Float[Array, "n d"]:
+        """x = T(u)."""
+
+
+class AbstractCoordinates(eqx.Module, Generic[State]):
+    """Chooses a frame from the particles and their scores at the start of every step."""
+
+    @abstractmethod
+    def init(self, particles: Float[Array, "n d"]) -> State:
+        """What the first fit needs to know."""
+
+    @abstractmethod
+    def fit(
+        self,
+        particles: Float[Array, "n d"],
+        scores: Float[Array, "n d"],
+        state: State,
+        *,
+        step: Int[Array, ""],
+    ) -> tuple[AbstractFrame, State]:
+        """The frame for this step, and the state for the next fit."""
+
+
+class _IdentityFrame(AbstractFrame):
+    def express(self, particles, scores):
+        return particles, scores
+
+    def restore(self, expressed):
+        return expressed
+
+
+class Identity(AbstractCoordinates[None]):
+    """x as it is: the paper's choice."""
+
+    def init(self, particles):
+        """Nothing to remember."""
+        del particles
+
+    def fit(self, particles, scores, state, *, step):
+        """Nothing to fit."""
+        del particles, scores, state, step
+        return _IdentityFrame(), None
+
+
+class AffineFrame(AbstractFrame):
+    """x = μ + Lu with a lower triangular L."""
+
+    centre: Float[Array, " d"]
+    lower: Float[Array, "d d"]
+
+    def express(self, particles, scores):
+        """u and its score Lᵀ∇log p."""
+        return whiten(self.lower, particles - self.centre), scores @ self.lower
+
+    def restore(self, expressed):
+        """x from u."""
+        return self.centre + expressed @ self.lower.T
+
+
+class DiagonalFrame(AbstractFrame):
+    """x = μ + σu."""
+
+    centre: Float[Array, " d"]
+    scale: Float[Array, " d"]
+
+    def express(self, particles, scores):
+        """u and its score σ∇log p."""
+        return (particles - self.centre) / self.scale, scores * self.scale
+
+    def restore(self, expressed):
+        """x from u."""
+        return self.centre + self.scale * expressed
+
+
+class Diagonal(AbstractCoordinates[None]):
+    """x = μ + σu with the particles' own means and standard deviations.
+
+    Choose it when coordinates differ in scale: the step size is then in units of each one's
+    spread. On funnels it drives particles into the neck; use `Adaptive` there.
+    """
+
+    def init(self, particles):
+        """Nothing to remember."""
+        del particles
+
+    def fit(self, particles, scores, state, *, step):
+        """Moments of the particles; a coordinate on which they all agree keeps its own scale."""
+        del scores, state, step
+        deviation = jnp.std(particles, axis=0)
+        scale = jnp.where(deviation > 0, deviation, 1.0)
+        return DiagonalFrame(jnp.mean(particles, axis=0), scale), None

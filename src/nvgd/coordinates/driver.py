@@ -1,0 +1,295 @@
+"""Coordinates for funnels: one direction that drives the scale of all others, found from scores.
+
+A density is a funnel along t if, given t, the other coordinates are normal with a location linear
+in t and standard deviations in proportion to exp(aⱼt): hierarchical models in centred form have
+this shape, t being the log of a group's standard deviation. With
+
+    y = L⁻¹(x − μ),  w = Hᵀy,  t = (w₁ − t₀)/τ,  wⱼ = mⱼ + cⱼt + exp(aⱼt) zⱼ
+
+it is normal in u = (t, z). Everything is read off the scores at the particles: where the density
+is of this kind the relations below hold at every particle without noise, so that a few hundred
+particles, wherever they are, determine t, a, m and c to many digits.
+"""
+
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+from nvgd.coordinates.base import AbstractFrame
+from nvgd.robust import median, spread, whiten
+
+# The exponent stays as it is beyond this many standard deviations of t.
+REACH = 5.0
+# Largest |aⱼ|: a scale that changes by more than e³ a standard deviation is not believed.
+LARGEST_SLOPE = 3.0
+# Prior standard deviation of aⱼ around the slope that the particles show.
+SLOPE_DEVIATION = 0.5
+TINY = 1e-12
+
+
+class DriverFrame(AbstractFrame):
+    """x = μ + L H (t₀ + τt, m + ct + exp(at) z): see the top of this file."""
+
+    centre: Float[Array, " d"]
+    lower: Float[Array, "d d"]
+    rotation: Float[Array, "d d"]
+    origin: Float[Array, ""]
+    unit: Float[Array, ""]
+    offsets: Float[Array, " e"]
+    tilts: Float[Array, " e"]
+    slopes: Float[Array, " e"]
+
+    @classmethod
+    def affine(cls, centre: Float[Array, " d"], lower: Float[Array, "d d"]) -> "DriverFrame":
+        """No driver: x = μ + Lu."""
+        none = jnp.zeros(len(centre) - 1, centre.dtype)
+        zero, one = jnp.zeros((), centre.dtype), jnp.ones((), centre.dtype)
+        identity = jnp.eye(len(centre), dtype=centre.dtype)
+        return cls(centre, lower, identity, zero, one, none, none, none)
+
+    @property
+    def covector(self) -> Float[Array, " d"]:
+        """The gradient of t in x."""
+        along = self.rotation[:, 0]
+        return jax.scipy.linalg.solve_triangular(self.lower.T, along, lower=False) / self.unit
+
+    def express(self, particles, scores):
+        """(t, z), and the score of their density."""
+        rotated = whiten(self.lower, particles - self.centre) @ self.rotation
+        rotated_scores = (scores @ self.lower) @ self.rotation
+        t = (rotated[:, 0] - self.origin) / self.unit
+        widths = jnp.exp(self.slopes * _exponent(t))
+        z = (rotated[:, 1:] - self.offsets - self.tilts * t[:, None]) / widths
+        others = rotated_scores[:, 1:]
+        # Moving t moves the others along, and changes the volume by Σⱼ aⱼ.
+        stretched = jnp.sum(self.slopes * (others * z * widths + 1), axis=1)
+        along = self.unit * rotated_scores[:, 0] + others @ self.tilts
+        along = along + jnp.where(jnp.abs(t) < REACH, stretched, 0.0)
+        return (
+            jnp.concatenate([t[:, None], z], axis=1),
+            jnp.concatenate([along[:, None], others * widths], axis=1),
+        )
+
+    def restore(self, expressed):
+        """x from (t, z)."""
+        t, z = expressed[:, 0], expressed[:, 1:]
+        others = self.offsets + self.tilts * t[:, None] + jnp.exp(self.slopes * _exponent(t)) * z
+        rotated = jnp.concatenate([(self.origin + self.unit * t)[:, None], others], axis=1)
+        return self.centre + (rotated @ self.rotation.T) @ self.lower.T
+
+
+class _Given(NamedTuple):
+    """Particles and scores in whitened coordinates."""
+
+    positions: Float[Array, "n d"]
+    scores: Float[Array, "n d"]
+
+
+class _Split(NamedTuple):
+    """What follows from a direction v and slopes a: t and the rest, with its location."""
+
+    rotation: Float[Array, "d d"]
+    origin: Float[Array, ""]
+    unit: Float[Array, ""]
+    offsets: Float[Array, " e"]
+    tilts: Float[Array, " e"]
+    t: Float[Array, " n"]
+    residuals: Float[Array, "n e"]
+    score_along: Float[Array, " n"]
+    scores: Float[Array, "n e"]
+
+
+def find_driver(
+    particles: Float[Array, "n d"],
+    scores: Float[Array, "n d"],
+    centre: Float[Array, " d"],
+    lower: Float[Array, "d d"],
+    covector: Float[Array, " d"],
+    slopes: Float[Array, " e"],
+    is_known: Bool[Array, ""],
+    inertia: Float[Array, " k"],
+) -> DriverFrame:
+    """k frames whose direction moves from `covector` to the best one found, by 1 − inertia.
+
+    Arguments:
+        centre, lower: μ and L, in whose coordinates the driver is looked for.
+        covector, slopes, is_known: the driver found before, if any.
+    """
+    given = _Given(whiten(lower, particles - centre), scores @ lower)
+    before = _unit(lower.T @ covector)
+    before = jnp.where(is_known, before, _unit(-_precision_slopes(given, *given, 0.0)))
+
+    def refine(_: int, driver: tuple[Array, Array]) -> tuple[Array, Array]:
+        direction, slopes = driver
+        slopes = _slopes(_split(given, direction, slopes))
+        split = _split(given, direction, slopes)
+        widths = jnp.exp(slopes * _exponent(split.t))
+        residuals, others = split.residuals / widths, split.scores * widths
+        metric = _metric(residuals, others)
+        # Within its metric, |score|/|residual| is the precision given t alone: log-linear in t.
+        removed = 2 * jnp.mean(slopes) * _exponent(split.t)[:, 0]
+        rise = _precision_slopes(given, whiten(metric, residuals), others @ metric, removed)
+        return _unit(-rise), slopes
+
+    direction, found = jax.lax.fori_loop(0, 2, refine, (before, slopes))
+    direction = jnp.where(direction @ before < 0, -direction, direction)
+
+    def build(share: Array) -> DriverFrame:
+        mixed = _unit(share * before + (1 - share) * direction)
+
+        def iterate(_: int, slopes: Array) -> Array:
+            return _slopes(_split(given, mixed, slopes))
+
+        fitted = jax.lax.fori_loop(0, 2, iterate, jnp.where(share > 0, slopes, found))
+        split = _split(given, mixed, fitted)
+        return DriverFrame(
+            centre,
+            lower,
+            split.rotation,
+            split.origin,
+            split.unit,
+            split.offsets,
+            split.tilts,
+            fitted,
+        )
+
+    return jax.lax.map(build, inertia)
+
+
+def _split(given: _Given, direction: Array, slopes: Array) -> _Split:
+    """t along the direction, and where the rest is given t, as scores and particles tell."""
+    rotation = _rotation_onto(direction)
+    rotated, scores = given.positions @ rotation, given.scores @ rotation
+    origin = median(rotated[:, 0])
+    t = rotated[:, 0] - origin
+    bound = 4 * spread(t)
+    unit = jnp.std(jnp.clip(t, -bound, bound)) + TINY
+    t = t / unit
+    rest, others = rotated[:, 1:], scores[:, 1:]
+    widths = jnp.exp(slopes * _exponent(t))
+    leverage = 1 / (1 + t[:, None] ** 2 / 4)
+
+    def fit(values: Array, offsets: Array, tilts: Array, floor: Array | float) -> tuple:
+        """Two reweighted regressions of the columns on t, with standard deviations `widths`."""
+        for _ in range(2):
+            residuals = (values - offsets - tilts * t[:, None]) / widths
+            scaled = residuals / (spread(residuals) + floor)
+            weights = leverage / widths**2 / (1 + scaled**2 / 4)
+            weights = weights / jnp.sum(weights, axis=0)
+            mean_t, mean = t @ weights, jnp.sum(weights * values, axis=0)
+            away = t[:, None] - mean_t
+            covariance = jnp.sum(weights * away * (values - mean), axis=0)
+            tilts = covariance / (jnp.sum(weights * away**2, axis=0) + 1e-3)
+            offsets = mean - tilts * mean_t
+        return offsets, tilts
+
+    offsets, tilts = fit(rest, median(rest), jnp.zeros_like(rest[0]), 0.0)
+    residuals = (rest - offsets - tilts * t[:, None]) / widths
+    metric = _metric(residuals, others * widths)
+    # x + Σ∇log p is the mean of a normal density, whatever x.
+    means = rest + (others * widths) @ (metric @ metric.T) * widths
+    offsets, tilts = fit(means, offsets, tilts, 1e-3 * spread(residuals))
+    residuals = rest - offsets - tilts * t[:, None]
+    return _Split(rotation, origin, unit, offsets, tilts, t, residuals, scores[:, 0], others)
+
+
+def _slopes(split: _Split) -> Float[Array, " e"]:
+    """aⱼ from τ∂₁log p + Σⱼ cⱼsⱼ ≈ α + κt − Σⱼ aⱼ(rⱼsⱼ + 1), r residuals and s their scores.
+
+    A ridge holds aⱼ near the mean slope of log|rⱼ| on t over the particles.
+    """
+    t = jnp.clip(split.t, -3.0, 3.0)
+    t = t - jnp.mean(t)
+    logs = jnp.log(jnp.abs(split.residuals / spread(split.residuals)) + TINY)
+    visible = t @ jnp.maximum(logs, -4.0) / (jnp.sum(t**2) + 0.05 * len(t))
+    features = split.residuals * split.scores + 1
+    response = split.unit * split.score_along + split.scores @ split.tilts
+    columns = jnp.concatenate([jnp.ones_like(t)[:, None], split.t[:, None], -features], axis=1)
+    size = jnp.sqrt(1 + 1.1 * jnp.mean(features**2, axis=1))
+    zeros = jnp.zeros(2, t.dtype)
+    prior = jnp.concatenate([zeros, jnp.full_like(visible, jnp.mean(jnp.clip(visible, -2.5, 2.5)))])
+    precision = jnp.concatenate([zeros, jnp.full_like(visible, SLOPE_DEVIATION**-2)])
+    solution = _robust_ridge(columns / size[:, None], response / size, prior, precision)
+    return jnp.clip(solution[2:], -LARGEST_SLOPE, LARGEST_SLOPE)
+
+
+def _precision_slopes(
+    given: _Given, residuals: Array, scores: Array, removed: Array | float
+) -> Float[Array, " d"]:
+    """The slope on the positions of the log precision, log|score| − log|residual|.
+
+    Arguments:
+        removed: what residuals and scores have been cleared of already.
+    """
+    precision = jnp.log(_lengths(scores)) - jnp.log(_lengths(residuals)) - removed
+    columns = jnp.concatenate([jnp.ones_like(given.positions[:, :1]), given.positions], axis=1)
+    zeros = jnp.zeros(columns.shape[1], columns.dtype)
+    return _robust_ridge(columns, precision, zeros, zeros)[1:]
+
+
+def _robust_ridge(columns: Array, response: Array, prior: Array, precision: Array) -> Array:
+    """Ridge regression around `prior`, large residuals downweighted (Cauchy's weights)."""
+
+    def iterate(_: int, solution: Array) -> Array:
+        residuals = response - columns @ solution
+        scale = spread(residuals) + 1e-6
+        weighted = columns / (1 + (residuals / (2 * scale)) ** 2)[:, None]
+        matrix = weighted.T @ columns
+        ridge = precision * scale**2 + 1e-5 * jnp.diag(matrix) + TINY
+        factor = jax.scipy.linalg.cho_factor(matrix + jnp.diag(ridge))
+        return prior + jax.scipy.linalg.cho_solve(factor, weighted.T @ (response - columns @ prior))
+
+    return jax.lax.fori_loop(0, 4, iterate, prior)
+
+
+def _metric(residuals: Float[Array, "n e"], scores: Float[Array, "n e"]) -> Float[Array, "e e"]:
+    """W with WWᵀ = A # B⁻¹, the geometric mean of residuals' and inverse scores' moments.
+
+    If scores are −P times residuals, as those of a normal density are, WWᵀ is P⁻¹ exactly,
+    however few the particles are and whatever their distribution is.
+    """
+    widths, heights = spread(residuals), spread(scores)
+    residuals, scores = residuals / widths, scores / heights
+    squares = jnp.mean(residuals**2, axis=1) + jnp.mean(scores**2, axis=1)
+    weights = 1 / (1 + squares / 2)
+    weights = weights / jnp.sum(weights)
+
+    def moments(values: Array) -> Array:
+        values = values - weights @ values
+        matrix = (weights[:, None] * values).T @ values
+        return matrix + 1e-4 * jnp.diag(jnp.diag(matrix) + TINY)
+
+    lower = jnp.linalg.cholesky(moments(residuals)) * widths[:, None]
+    turned = lower * heights[:, None]
+    eigenvalues, vectors = jnp.linalg.eigh(turned.T @ moments(scores) @ turned)
+    eigenvalues = jnp.maximum(eigenvalues, 1e-6 * eigenvalues[-1] + TINY)
+    mean = lower @ (vectors / jnp.sqrt(eigenvalues)) @ vectors.T @ lower.T
+    return jnp.linalg.cholesky(mean + 1e-6 * jnp.diag(jnp.diag(mean)))
+
+
+def _rotation_onto(direction: Float[Array, " d"]) -> Float[Array, "d d"]:
+    """Orthogonal, its first column the direction; near a coordinate axis it hardly mixes others."""
+    sign = jnp.where(direction[0] > 0, -1.0, 1.0)
+    normal = _unit(direction.at[0].add(-sign))
+    reflection = jnp.eye(len(direction), dtype=direction.dtype) - 2 * jnp.outer(normal, normal)
+    return reflection.at[:, 0].multiply(sign)
+
+
+def _exponent(t: Float[Array, " n"]) -> Float[Array, "n 1"]:
+    return jnp.clip(t, -REACH, REACH)[:, None]
+
+
+def _lengths(vectors: Float[Array, "n d"]) -> Float[Array, " n"]:
+    return jnp.linalg.norm(vectors, axis=1) + TINY
+
+
+def _unit(vector: Float[Array, " d"]) -> Float[Array, " d"]:
+    return vector / (jnp.linalg.norm(vector) + TINY)
+
+
+def is_finite(frame: eqx.Module) -> Bool[Array, ""]:
+    """Whether a frame can be used at all."""
+    return jnp.all(jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(frame)]))
