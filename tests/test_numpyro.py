@@ -121,6 +121,7 @@ def test_a_subsampled_plate_becomes_minibatches():
     assert not np.allclose(batches[0], exact, rtol=1e-2)
     assert np.allclose(jax.vmap(target.log_density)(particles), exact, rtol=1e-4)
     assert set(target.present(particles)) == {"slope", "scale", "length"}
+    assert np.array_equal(known(target).observed()["value"], VALUES)
     assert known(target).predict(jax.random.key(0), positions)["value"].shape == (5, 60)
 
 

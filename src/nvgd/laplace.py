@@ -85,14 +85,14 @@ class _Normal(AbstractStart):
 
 def _best_start(target: Target, key: PRNGKeyArray) -> Float[Array, " d"]:
     starts = OwnStart().draw(target, NUM_STARTS, key)
-    log_densities, scores = on_all_data(target, starts)
-    usable = jnp.isfinite(log_densities) & jnp.all(jnp.isfinite(scores), axis=-1)
-    if not bool(jnp.any(usable)):
+    log_densities, scores = map(np.asarray, on_all_data(target, starts))
+    usable = np.isfinite(log_densities) & np.all(np.isfinite(scores), axis=-1)
+    if not np.any(usable):
         raise InputError(
             f"no position with a finite log density among {NUM_STARTS} from which to climb: pass "
             "initial= with positions inside its support."
         )
-    return starts[jnp.argmax(jnp.where(usable, log_densities, -jnp.inf))]
+    return starts[int(np.argmax(np.where(usable, log_densities, -np.inf)))]
 
 
 @eqx.filter_jit
@@ -135,5 +135,5 @@ def _fitted(target: Target, position: Float[Array, " d"], scale: float) -> _Norm
 def _evidence_bound(target: Target, normal: _Normal, key: PRNGKeyArray) -> float:
     """Estimate of E log p − E log q under q, up to a constant; −∞ if it is not finite."""
     draws = normal.draw(target, NUM_DRAWS, key)
-    bound = float(jnp.mean(on_all_data(target, draws)[0] - normal.log_density(draws)))
+    bound = float(np.mean(np.asarray(on_all_data(target, draws)[0]) - normal.log_density(draws)))
     return bound if np.isfinite(bound) else -np.inf

@@ -38,15 +38,18 @@ def on_all_data(
     """Log densities and scores from all data, however large: block by block."""
     if target.batch_size is None:
         return _on_block(target, particles, None)
-    total, num_rows = None, 0
+    values, scores = np.zeros(len(particles)), np.zeros(particles.shape)
+    num_rows = 0
     for block in target.blocks():
         size = len(jax.tree.leaves(block)[0])
-        # Every block estimates the whole; weighted by their sizes, the estimates are exact.
-        part = jax.tree.map(lambda v, size=size: size * v, _on_block(target, particles, block))
-        total = part if total is None else jax.tree.map(jnp.add, total, part)
+        # Every block estimates the whole; weighted by their sizes, the estimates are exact. They
+        # are summed on the host, in double precision.
+        block_values, block_scores = _on_block(target, particles, block)
+        values += size * np.asarray(block_values)
+        scores += size * np.asarray(block_scores)
         num_rows += size
-    assert total is not None
-    return jax.tree.map(lambda value: value / num_rows, total)
+    dtype = particles.dtype
+    return jnp.asarray(values / num_rows, dtype), jnp.asarray(scores / num_rows, dtype)
 
 
 def climb(target: "Target", start: Float[Array, " d"], max_iterations: int = 500) -> Path:

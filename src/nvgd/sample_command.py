@@ -3,6 +3,7 @@
 import dataclasses
 import importlib.util
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,7 +17,7 @@ from nvgd.posterior import Posterior
 from nvgd.sampling import sample
 from nvgd.target import Target
 
-FLOWS: dict[str, type[ParticleFlow]] = {"nvgd": NVGD, "svgd": SVGD, "ula": ULA}
+FLOWS: dict[str, Callable[..., ParticleFlow]] = {"nvgd": NVGD, "svgd": SVGD, "ula": ULA}
 
 
 @dataclasses.dataclass(frozen=True)

@@ -177,15 +177,14 @@ class NumPyroModel(AbstractModel):
 
     def observed(self):
         """Values of the observed sites."""
-        values: dict[str, np.ndarray] = {}
 
-        def look(position: PyTree) -> None:
+        def look(position: PyTree) -> dict[str, Array]:
             trace = self._trace(position, None)
-            values.update({n: np.asarray(trace[n]["value"]) for n in self.sites.observed})
+            return {name: jnp.asarray(trace[name]["value"]) for name in self.sites.observed}
 
-        # Only latent values are traced: what is observed is there as it is.
-        jax.eval_shape(look, {name: jnp.zeros(s) for name, s in self.sites.unconstrained})
-        return values
+        # Latent values play no part in it; compiled, they are not even computed.
+        position = {name: jnp.zeros(shape) for name, shape in self.sites.unconstrained}
+        return {name: np.asarray(value) for name, value in jax.jit(look)(position).items()}
 
     def labels(self):
         """Plates are axes, and their rows are numbered."""
