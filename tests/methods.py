@@ -5,8 +5,9 @@ import optax
 import nvgd
 
 METHODS: dict[str, nvgd.ParticleFlow] = {
-    "nvgd": nvgd.NVGD(0.1, learning_rate=1e-2, max_inner_steps=10),
-    "nvgd-variants": nvgd.NVGD(
+    "nvgd": nvgd.NVGD(),
+    "nvgd-paper": nvgd.NVGD.paper(0.1, learning_rate=1e-2, max_inner_steps=10),
+    "nvgd-paper-variants": nvgd.NVGD.paper(
         optimizer=optax.adam(2e-2),
         learning_rate=1e-2,
         divergence=nvgd.HutchinsonDivergence("gaussian", num_probes=2),

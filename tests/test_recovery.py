@@ -18,8 +18,9 @@ def correlated(dim: int) -> Gaussian:
 @pytest.mark.parametrize(
     ("flow", "dim", "mean_tolerance", "covariance_tolerance"),
     [
-        (nvgd.NVGD(0.05, learning_rate=1e-3), 2, 0.1, 0.15),
-        (nvgd.NVGD(0.05, learning_rate=1e-3), 10, 0.2, 0.25),
+        (nvgd.NVGD(), 2, 0.05, 0.1),
+        (nvgd.NVGD(), 10, 0.05, 0.1),
+        (nvgd.NVGD.paper(0.05, learning_rate=1e-3), 10, 0.2, 0.25),
         (nvgd.SVGD(0.5), 2, 0.1, 0.2),
         (nvgd.SVGD(1.0), 10, 0.1, 0.45),
         (nvgd.ULA(0.02), 2, 0.2, 0.3),
@@ -73,7 +74,7 @@ def test_sequential_ula_keeps_every_kth_state_of_one_chain():
     assert np.isclose(np.var(posterior.particles), 0.5 / (1 - 0.1), rtol=0.15)
 
 
-def test_nvgd_ends_nearer_the_funnel_than_ula_at_the_same_step_size():
+def test_the_papers_nvgd_ends_nearer_the_funnel_than_ula_at_the_same_step_size():
     funnel = Funnel(2)
     target = nvgd.Target(funnel.log_density, dim=2)
     reference = funnel.sample(jax.random.key(99), 2000)
@@ -89,7 +90,7 @@ def test_nvgd_ends_nearer_the_funnel_than_ula_at_the_same_step_size():
 
     keys = jax.random.split(jax.random.key(0), 3)
     scores = {}
-    for flow in (nvgd.NVGD(1e-2), nvgd.ULA(1e-2)):
+    for flow in (nvgd.NVGD.paper(1e-2), nvgd.ULA(1e-2)):
         particles = eqx.filter_jit(jax.vmap(lambda key, flow=flow: final_particles(flow, key)))(
             keys
         )
@@ -97,7 +98,7 @@ def test_nvgd_ends_nearer_the_funnel_than_ula_at_the_same_step_size():
             (nvgd.metrics.mmd_squared(x, reference), nvgd.metrics.energy_distance(x, reference))
             for x in particles
         ]
-    nvgd_scores, ula_scores = (np.mean(scores[kind], axis=0) for kind in (nvgd.NVGD, nvgd.ULA))
+    nvgd_scores, ula_scores = (np.mean(values, axis=0) for values in scores.values())
     assert nvgd_scores[0] < ula_scores[0] - 0.004
     assert nvgd_scores[1] < ula_scores[1]
 
@@ -118,3 +119,65 @@ def test_diagonal_coordinates_make_the_flow_blind_to_scale():
     )
     assert jnp.allclose(stretched.particles / stretch, plain.particles, atol=2e-3)
     assert np.allclose(np.std(plain.particles, axis=0), 1.0, atol=0.1)
+
+
+def test_the_default_is_nearer_a_rotated_funnel_than_exact_draws():
+    """Nothing is told about the funnel: not its axis, not its scales, no step size."""
+    dim = 5
+    funnel = Funnel(dim)
+    turn = jnp.linalg.qr(jax.random.normal(jax.random.key(3), (dim, dim)))[0]
+    posterior = nvgd.sample(
+        lambda x: funnel.log_density(turn @ x),
+        dim=dim,
+        num_particles=200,
+        num_steps=300,
+        progress=False,
+    )
+    reference = funnel.sample(jax.random.key(99), 4000)
+    particles = posterior.particles @ turn.T
+    exact = [
+        nvgd.metrics.energy_distance(funnel.sample(jax.random.key(i), 200), reference)
+        for i in range(5)
+    ]
+    assert nvgd.metrics.energy_distance(particles, reference) < np.mean(exact)
+    assert np.isclose(np.std(particles[:, 0]), 3.0, rtol=0.15)
+
+
+def test_the_default_needs_no_help_with_a_badly_scaled_target_far_away():
+    scales = np.array([1e-3, 1.0, 1e3])
+    correlation = np.array([[1.0, 0.9, 0.0], [0.9, 1.0, 0.3], [0.0, 0.3, 1.0]])
+    density = Gaussian([0.5, 30.0, -1e4], correlation * scales[:, None] * scales)
+    posterior = nvgd.sample(
+        density.log_density, dim=3, num_particles=200, num_steps=600, progress=False
+    )
+    particles = np.asarray(posterior.particles, np.float64)
+    assert np.allclose((particles.mean(axis=0) - density.mean) / scales, 0.0, atol=0.1)
+    assert np.allclose(particles.std(axis=0) / scales, 1.0, atol=0.1)
+    assert np.allclose(np.corrcoef(particles.T), correlation, atol=0.1)
+
+
+def test_the_papers_method_stays_what_it_is():
+    flow = nvgd.NVGD.paper()
+    assert isinstance(flow.coordinates, nvgd.Identity)
+    assert isinstance(flow.mover, nvgd.Euler)
+    assert flow.mover.step_size == 1e-2
+    expected = {
+        "witness": None,
+        "width": 32,
+        "depth": 2,
+        "learning_rate": 1e-4,
+        "max_inner_steps": 50,
+        "patience": 15,
+        "train_fraction": 2 / 3,
+        "restore_best": True,
+    }
+    assert {name: getattr(flow.direction, name) for name in expected} == expected
+    target = nvgd.Target(Funnel(2).log_density, dim=2)
+    particles = jax.random.normal(jax.random.key(0), (30, 2))
+    parts = nvgd.ParticleFlow(nvgd.Identity(), nvgd.NeuralDirection(), nvgd.Euler(1e-2))
+    ends = []
+    for each in (flow, parts):
+        state = each.init(target, particles, key=jax.random.key(1))
+        state, _ = eqx.filter_jit(each.step)(target, state, key=jax.random.key(2))
+        ends.append(state.particles)
+    assert jnp.array_equal(*ends)

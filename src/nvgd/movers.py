@@ -1,7 +1,7 @@
 """How particles step along their velocities."""
 
 from abc import abstractmethod
-from typing import Any, ClassVar, Generic, Self, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 import equinox as eqx
 import jax
@@ -17,6 +17,10 @@ from nvgd.errors import (
     check_transformation,
     plain,
 )
+from nvgd.robust import median, quantile
+
+# How many times further than alone the particles may go together.
+COMMON_CAPS = 5.0
 
 State = TypeVar("State")
 StepSize = float | Float[Array, ""] | optax.Schedule
@@ -46,7 +50,7 @@ class AbstractMover(eqx.Module, Generic[State]):
     ) -> tuple[Float[Array, "n d"], State]:
         """The moved particles, and the state for the next move."""
 
-    def for_run(self, num_steps: int) -> Self:
+    def for_run(self, num_steps: int) -> "AbstractMover":
         """The mover for a run whose length is known."""
         del num_steps
         return self
@@ -108,11 +112,13 @@ class Optax(AbstractMover[PyTree]):
 
 
 class Capped(AbstractMover[None]):
-    """x ← x + min(ε, c/|v|) v, |v| the root mean square over coordinates: a cap for each particle.
+    """x ← x + ⌈v̄⌉₅ + ⌈v − v̄⌉₁ with ⌈v⌉ₖ = min(ε, kc/|v|) v: a cap for each particle.
 
-    For coordinates in which the particles have unit spread: no particle moves by more than the
-    share c of it in a step, however steep the density is where it stands, and none holds up the
-    others. Over the second half of a run whose length is known (`sample` tells), ε and c fall to
+    |v| is the root mean square over coordinates and v̄ the median of the velocities, which all
+    particles share. For coordinates in which they have unit spread: none moves by more than the
+    share c of it against the others, however steep the density is where it stands, and none holds
+    up the others; all together may go five times as far, so that a distant target is soon
+    reached. Over the second half of a run whose length is known (`sample` tells), ε and c fall to
     a tenth.
 
     Particles that are stranded, with a log density so far below the others' that no path of
@@ -138,7 +144,7 @@ class Capped(AbstractMover[None]):
         check_positive("cap", self.cap)
         check_count("rebirth_every", self.rebirth_every)
 
-    def for_run(self, num_steps: int) -> Self:
+    def for_run(self, num_steps: int) -> "AbstractMover":
         """Step sizes that fall towards the run's end."""
         return eqx.tree_at(lambda mover: mover.horizon, self, jnp.asarray(float(num_steps)))
 
@@ -151,12 +157,18 @@ class Capped(AbstractMover[None]):
         del noise_share, state
         done = step / self.horizon
         decay = 0.1 ** jnp.clip(2 * done - 1, 0.0, 1.0)
-        speed = jnp.sqrt(jnp.mean(velocities**2, axis=1, keepdims=True))
-        size = decay * jnp.minimum(self.step_size, self.cap / (speed + 1e-12))
-        moved = particles + size.astype(particles.dtype) * velocities
+        shared = median(velocities)[None]
+        shift = self._capped(shared, COMMON_CAPS * self.cap)
+        moved = particles + decay.astype(particles.dtype) * (
+            shift + self._capped(velocities - shared, self.cap)
+        )
         is_due = (step % self.rebirth_every == self.rebirth_every - 1) & (done < 0.7)
         reborn = jax.lax.cond(is_due, lambda: _reborn(moved, log_densities, key), lambda: moved)
         return reborn, None
+
+    def _capped(self, velocities: Float[Array, "n d"], cap: float) -> Float[Array, "n d"]:
+        speed = jnp.sqrt(jnp.mean(velocities**2, axis=1, keepdims=True))
+        return jnp.minimum(self.step_size, cap / (speed + 1e-12)) * velocities
 
 
 def _reborn(
@@ -165,13 +177,13 @@ def _reborn(
     """The particles, stranded ones half a unit beside a good one."""
     num_particles, dim = particles.shape
     choice_key, jitter_key = jax.random.split(key)
-    middle = jnp.median(log_densities)
-    upper = jnp.quantile(log_densities, 0.9) - middle
+    middle = median(log_densities)
+    upper = quantile(log_densities, 0.9) - middle
     is_stranded = middle - log_densities > jnp.maximum(10.0 + 5.0 * dim, 5 * upper)
-    is_good = (log_densities >= middle).astype(particles.dtype)
-    chosen = jax.random.choice(
-        choice_key, num_particles, (num_particles,), p=is_good / jnp.sum(is_good)
-    )
+    # The best of eight at random: hardly ever one of the worse half.
+    picked = jax.random.randint(choice_key, (num_particles, 8), 0, num_particles)
+    best = jnp.argmax(log_densities[picked], axis=1)
+    chosen = jnp.take_along_axis(picked, best[:, None], axis=1)[:, 0]
     jitter = 0.5 * jax.random.normal(jitter_key, particles.shape, particles.dtype)
     return jnp.where(is_stranded[:, None], particles[chosen] + jitter, particles)
 

@@ -1,5 +1,7 @@
 """Location, scale and scatter that a few wild particles cannot spoil."""
 
+import math
+
 import jax
 import jax.numpy as jnp
 from jax.scipy.linalg import solve_triangular
@@ -14,13 +16,21 @@ SHRINKAGE = 0.02
 
 
 def median(values: Float[Array, "n ..."]) -> Float[Array, "..."]:
-    """The median along the first axis, by bisection: a sort compiles slowly and runs no faster."""
-    half = (len(values) + 1) // 2
+    """The (lower) median along the first axis."""
+    return quantile(values, 0.5)
 
-    def halve(_: int, bounds: tuple[Array, Array]) -> tuple[Array, Array]:
+
+def quantile(values: Float[Array, "n ..."], share: float) -> Float[Array, "..."]:
+    """What `share` of the values along the first axis do not exceed, by bisection.
+
+    A sort takes long to compile and is no faster at these sizes.
+    """
+    enough = math.ceil(share * len(values))
+
+    def halve(_: Array | int, bounds: tuple[Array, Array]) -> tuple[Array, Array]:
         low, high = bounds
         middle = 0.5 * (low + high)
-        is_enough = jnp.sum(values <= middle, axis=0) >= half
+        is_enough = jnp.sum(values <= middle, axis=0) >= enough
         return jnp.where(is_enough, low, middle), jnp.where(is_enough, middle, high)
 
     bounds = jnp.min(values, axis=0), jnp.max(values, axis=0)
@@ -37,10 +47,16 @@ def whiten(lower: Float[Array, "d d"], values: Float[Array, "n d"]) -> Float[Arr
     return solve_triangular(lower, values.T, lower=True).T
 
 
-def diagonal_scatter(values: Float[Array, "n d"]) -> tuple[Float[Array, " d"], Float[Array, "d d"]]:
-    """Medians, and robust standard deviations on a diagonal."""
+def coordinate_scales(
+    values: Float[Array, "n d"],
+) -> tuple[Float[Array, " d"], Float[Array, " d"]]:
+    """Median and robust standard deviation of each coordinate; the latter is never zero."""
     centre = median(values)
-    return centre, jnp.diag(_scales(values, centre))
+    scales = DEVIATIONS * median(jnp.abs(values - centre))
+    deviations = jnp.std(values, axis=0)
+    # More than half of the values agree, or all of them.
+    scales = jnp.where(scales > 1e-6 * deviations, scales, deviations)
+    return centre, jnp.where(scales > 0, scales, 1.0)
 
 
 def student_scatter(
@@ -52,14 +68,13 @@ def student_scatter(
     L is scaled so that the median of |L⁻¹(v − μ)|² is that of d squared standard normals.
     """
     dim = values.shape[1]
-    middle = median(values)
-    scales = _scales(values, middle)
+    middle, scales = coordinate_scales(values)
     standard = (values - middle) / scales
 
     def weigh(squares: Array) -> Array:
         return (FREEDOM + dim) / (FREEDOM + squares)
 
-    def iterate(_: int, fit: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+    def iterate(_: Array | int, fit: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
         weights = weigh(fit[2])
         centre = weights @ standard / jnp.sum(weights)
         lower = cholesky_of_scatter(standard - centre, weights)
@@ -80,11 +95,3 @@ def cholesky_of_scatter(
     variances = jnp.diag(matrix) + jnp.finfo(matrix.dtype).tiny ** 0.5
     shrunk = (1 - SHRINKAGE) * matrix + (SHRINKAGE + 1e-6) * jnp.diag(variances)
     return jnp.linalg.cholesky(shrunk)
-
-
-def _scales(values: Array, centre: Array) -> Array:
-    scales = DEVIATIONS * median(jnp.abs(values - centre))
-    deviations = jnp.std(values, axis=0)
-    # More than half of the values agree, or all of them.
-    scales = jnp.where(scales > 0, scales, deviations)
-    return jnp.where(scales > 0, scales, 1.0)

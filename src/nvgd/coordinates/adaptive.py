@@ -10,7 +10,7 @@ from jaxtyping import Array, Bool, Float
 from nvgd.coordinates.base import AbstractCoordinates, AbstractFrame, AffineFrame, DiagonalFrame
 from nvgd.coordinates.driver import DriverFrame, find_driver, is_finite
 from nvgd.errors import check_count, plain
-from nvgd.robust import median, spread, student_scatter, whiten
+from nvgd.robust import coordinate_scales, median, spread, student_scatter, whiten
 
 # How much better, in the mean log of the misfit, a driver must be than none.
 MARGIN = 0.03
@@ -69,13 +69,7 @@ class Adaptive(AbstractCoordinates[AdaptiveState | None]):
     def fit(self, particles, scores, state, *, step):
         """The driver if it is its turn, then the scatter."""
         if state is None:
-            centre = median(particles)
-            deviations = jnp.std(particles, axis=0)
-            robust = spread(particles - centre)
-            scale = jnp.where(
-                deviations > 0, jnp.where(robust > 1e-3 * deviations, robust, deviations), 1.0
-            )
-            return DiagonalFrame(centre, scale), None
+            return DiagonalFrame(*coordinate_scales(particles)), None
         # Every step at first: the particles move fast then.
         is_due = (step % self.search_every == 0) | (step < self.search_every)
         state = jax.lax.cond(

@@ -102,6 +102,13 @@ class _Split(NamedTuple):
     scores: Float[Array, "n e"]
 
 
+class _Driver(NamedTuple):
+    direction: Float[Array, " d"]
+    slopes: Float[Array, " e"]
+    split: _Split
+    is_held: Bool[Array, ""]
+
+
 def find_driver(
     particles: Float[Array, "n d"],
     scores: Float[Array, "n d"],
@@ -122,30 +129,24 @@ def find_driver(
     before = _unit(lower.T @ covector)
     before = jnp.where(is_known, before, _unit(-_precision_slopes(given, *given, 0.0)))
 
-    def refine(_: int, driver: tuple[Array, Array]) -> tuple[Array, Array]:
-        direction, slopes = driver
-        slopes = _slopes(_split(given, direction, slopes))
-        split = _split(given, direction, slopes)
-        widths = jnp.exp(slopes * _exponent(split.t))
-        residuals, others = split.residuals / widths, split.scores * widths
-        metric = _metric(residuals, others)
-        # Within its metric, |score|/|residual| is the precision given t alone: log-linear in t.
-        removed = 2 * jnp.mean(slopes) * _exponent(split.t)[:, 0]
-        rise = _precision_slopes(given, whiten(metric, residuals), others @ metric, removed)
-        return _unit(-rise), slopes
+    def iterate(_: Array | int, driver: _Driver) -> _Driver:
+        """Slopes for the direction, and, unless it is held, a direction for the slopes."""
+        slopes = _slopes(_split(given, driver.direction, driver.slopes))
+        split = _split(given, driver.direction, slopes)
+        return driver._replace(
+            direction=jnp.where(driver.is_held, driver.direction, _direction(given, split, slopes)),
+            slopes=slopes,
+            split=split,
+        )
 
-    direction, found = jax.lax.fori_loop(0, 2, refine, (before, slopes))
-    direction = jnp.where(direction @ before < 0, -direction, direction)
-
-    def build(share: Array) -> DriverFrame:
-        mixed = _unit(share * before + (1 - share) * direction)
-
-        def iterate(_: int, slopes: Array) -> Array:
-            return _slopes(_split(given, mixed, slopes))
-
-        fitted = jax.lax.fori_loop(0, 2, iterate, jnp.where(share > 0, slopes, found))
-        split = _split(given, mixed, fitted)
-        return DriverFrame(
+    def build(found: Array, share: Array) -> tuple[Array, DriverFrame]:
+        is_held = share > 0
+        mixed = _unit(share * before + (1 - share) * found)
+        start = _Driver(mixed, slopes, _split(given, mixed, slopes), is_held)
+        driver = jax.lax.fori_loop(0, 3, iterate, start)
+        direction = jnp.where(driver.direction @ before < 0, -driver.direction, driver.direction)
+        split = driver.split
+        return direction, DriverFrame(
             centre,
             lower,
             split.rotation,
@@ -153,10 +154,19 @@ def find_driver(
             split.unit,
             split.offsets,
             split.tilts,
-            fitted,
+            driver.slopes,
         )
 
-    return jax.lax.map(build, inertia)
+    return jax.lax.scan(build, before, inertia)[1]
+
+
+def _direction(given: _Given, split: _Split, slopes: Array) -> Float[Array, " d"]:
+    """Along which the precision falls fastest: within its metric it depends on t alone."""
+    widths = jnp.exp(slopes * _exponent(split.t))
+    residuals, scores = split.residuals / widths, split.scores * widths
+    metric = _metric(residuals, scores)
+    removed = 2 * jnp.mean(slopes) * _exponent(split.t)[:, 0]
+    return _unit(-_precision_slopes(given, whiten(metric, residuals), scores @ metric, removed))
 
 
 def _split(given: _Given, direction: Array, slopes: Array) -> _Split:
@@ -172,9 +182,13 @@ def _split(given: _Given, direction: Array, slopes: Array) -> _Split:
     widths = jnp.exp(slopes * _exponent(t))
     leverage = 1 / (1 + t[:, None] ** 2 / 4)
 
-    def fit(values: Array, offsets: Array, tilts: Array, floor: Array | float) -> tuple:
+    def fit(
+        values: Array, offsets: Array, tilts: Array, floor: Array | float
+    ) -> tuple[Array, Array]:
         """Two reweighted regressions of the columns on t, with standard deviations `widths`."""
-        for _ in range(2):
+
+        def reweigh(_: Array | int, location: tuple[Array, Array]) -> tuple[Array, Array]:
+            offsets, tilts = location
             residuals = (values - offsets - tilts * t[:, None]) / widths
             scaled = residuals / (spread(residuals) + floor)
             weights = leverage / widths**2 / (1 + scaled**2 / 4)
@@ -183,8 +197,9 @@ def _split(given: _Given, direction: Array, slopes: Array) -> _Split:
             away = t[:, None] - mean_t
             covariance = jnp.sum(weights * away * (values - mean), axis=0)
             tilts = covariance / (jnp.sum(weights * away**2, axis=0) + 1e-3)
-            offsets = mean - tilts * mean_t
-        return offsets, tilts
+            return mean - tilts * mean_t, tilts
+
+        return jax.lax.fori_loop(0, 2, reweigh, (offsets, tilts))
 
     offsets, tilts = fit(rest, median(rest), jnp.zeros_like(rest[0]), 0.0)
     residuals = (rest - offsets - tilts * t[:, None]) / widths
@@ -233,7 +248,7 @@ def _precision_slopes(
 def _robust_ridge(columns: Array, response: Array, prior: Array, precision: Array) -> Array:
     """Ridge regression around `prior`, large residuals downweighted (Cauchy's weights)."""
 
-    def iterate(_: int, solution: Array) -> Array:
+    def iterate(_: Array | int, solution: Array) -> Array:
         residuals = response - columns @ solution
         scale = spread(residuals) + 1e-6
         weighted = columns / (1 + (residuals / (2 * scale)) ** 2)[:, None]

@@ -104,5 +104,6 @@ def normal_scores(particles: Float[Array, "n d"]) -> Float[Array, "n d"]:
     num_particles = len(particles)
     quantiles = ndtri((jnp.arange(num_particles, dtype=particles.dtype) + 0.5) / num_particles)
     quantiles = quantiles / jnp.sqrt(jnp.mean(quantiles**2))
-    ranks = jnp.argsort(jnp.argsort(particles, axis=0), axis=0)
-    return quantiles[ranks]
+    order = jnp.argsort(particles, axis=0)
+    columns = jnp.arange(particles.shape[1])
+    return jnp.zeros_like(particles).at[order, columns].set(quantiles[:, None])
