@@ -1,3 +1,4 @@
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -8,6 +9,11 @@ from nvgd.coordinates.base import AffineFrame, DiagonalFrame
 from nvgd.coordinates.driver import DriverFrame
 from nvgd.densities import Funnel, Gaussian
 from nvgd.robust import median, spread, student_scatter
+
+
+COORDINATES = nvgd.Adaptive()
+# One for all tests: it takes long to compile.
+FIT = eqx.filter_jit(COORDINATES.fit)
 
 
 def rotation(dim: int) -> jax.Array:
@@ -51,15 +57,14 @@ def test_frames_are_inverted_and_carry_scores_over(frame):
 
 def search(density, particles, num_fits=5):
     scores = jax.vmap(jax.grad(density))(particles)
-    coordinates = nvgd.Adaptive()
-    state = coordinates.init(particles)
+    state = COORDINATES.init(particles)
     for step in range(num_fits):
-        frame, state = coordinates.fit(particles, scores, state, step=jnp.array(step))
+        frame, state = FIT(particles, scores, state, step=jnp.array(step))
     return frame, state, scores
 
 
 @pytest.mark.parametrize("where", ["start", "end"])
-@pytest.mark.parametrize("dim", [2, 10])
+@pytest.mark.parametrize("dim", [2, 5])
 def test_the_driver_of_a_rotated_funnel_is_found_from_the_scores(dim, where):
     funnel, turn = Funnel(dim), rotation(dim)
     particles = jax.random.normal(jax.random.key(1), (200, dim))
@@ -106,7 +111,7 @@ def test_fewer_than_two_particles_a_dimension_are_scaled_coordinate_by_coordinat
 
 
 def test_particles_that_agree_on_a_coordinate_have_finite_coordinates():
-    particles = jax.random.normal(jax.random.key(0), (40, 2)).at[:, 1].set(3.0)
+    particles = jax.random.normal(jax.random.key(0), (200, 2)).at[:, 1].set(3.0)
     frame, _, scores = search(lambda x: -0.5 * x @ x, particles)
     expressed, expressed_scores = frame.express(particles, scores)
     assert jnp.all(jnp.isfinite(expressed))

@@ -43,7 +43,7 @@ class FlowInfo(NamedTuple):
     num_gradients: Int[Array, ""]
     """How many gradients of the log density the step evaluated: one a particle."""
     num_faulty_scores: Int[Array, ""]
-    """Particles whose log density or score was not finite before the move."""
+    """Particles whose log density or score was not finite before the move, and not rescued."""
     num_faulty_moves: Int[Array, ""]
     """Particles that the move made non-finite."""
     diagnostics: Diagnostics
@@ -104,6 +104,11 @@ class ParticleFlow(eqx.Module):
         particles = state.particles
         log_densities, scores = target.log_densities_and_scores(particles, batch)
 
+        is_scored = jnp.isfinite(log_densities) & jnp.all(jnp.isfinite(scores), axis=-1)
+        if self.mover.rescues:
+            # They stand still until the mover has brought them back.
+            scores = jnp.where(is_scored[:, None], scores, 0.0)
+            log_densities = jnp.where(is_scored, log_densities, -jnp.inf)
         frame, coordinates_state = self.coordinates.fit(
             particles, scores, state.coordinates, step=state.step
         )
@@ -122,13 +127,17 @@ class ParticleFlow(eqx.Module):
         )
         moved = frame.restore(expressed)
 
-        is_scored = jnp.isfinite(log_densities) & jnp.all(jnp.isfinite(scores), axis=-1)
+        num_faulty = jnp.sum(~is_scored)
+        if self.mover.rescues:
+            diagnostics = {**diagnostics, "num_rescued": num_faulty}
+            # With more than half of them lost there is nothing to bring them back to.
+            num_faulty = jnp.where(num_faulty <= len(particles) // 2, 0, num_faulty)
         is_moved = jnp.all(jnp.isfinite(moved), axis=-1)
         info = FlowInfo(
-            log_density=jnp.mean(log_densities),
+            log_density=jnp.mean(log_densities, where=is_scored),
             step_norm=jnp.sqrt(jnp.mean(jnp.sum((moved - particles) ** 2, axis=-1))),
             num_gradients=jnp.array(len(particles)),
-            num_faulty_scores=jnp.sum(~is_scored),
+            num_faulty_scores=num_faulty,
             num_faulty_moves=jnp.sum(~is_moved),
             diagnostics=diagnostics,
         )

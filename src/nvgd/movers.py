@@ -20,7 +20,7 @@ from nvgd.errors import (
 from nvgd.robust import median, quantile
 
 # How many times further than alone the particles may go together.
-COMMON_CAPS = 5.0
+COMMON_CAPS = 3.0
 
 State = TypeVar("State")
 StepSize = float | Float[Array, ""] | optax.Schedule
@@ -31,6 +31,9 @@ class AbstractMover(eqx.Module, Generic[State]):
 
     takes_noise: ClassVar[bool]
     """Whether noise of the right size for its step can be added."""
+
+    rescues: ClassVar[bool] = False
+    """Whether a particle where the log density is not finite is brought back at once."""
 
     @abstractmethod
     def init(self, particles: Float[Array, "n d"]) -> State:
@@ -112,18 +115,19 @@ class Optax(AbstractMover[PyTree]):
 
 
 class Capped(AbstractMover[None]):
-    """x ← x + ⌈v̄⌉₅ + ⌈v − v̄⌉₁ with ⌈v⌉ₖ = min(ε, kc/|v|) v: a cap for each particle.
+    """x ← x + ⌈v̄⌉₃ + ⌈v − v̄⌉₁ with ⌈v⌉ₖ = min(ε, kc/|v|) v: a cap for each particle.
 
     |v| is the root mean square over coordinates and v̄ the median of the velocities, which all
     particles share. For coordinates in which they have unit spread: none moves by more than the
     share c of it against the others, however steep the density is where it stands, and none holds
-    up the others; all together may go five times as far, so that a distant target is soon
+    up the others; all together may go three times as far, so that a distant target is soon
     reached. Over the second half of a run whose length is known (`sample` tells), ε and c fall to
     a tenth.
 
     Particles that are stranded, with a log density so far below the others' that no path of
     sensible length leads back, are reborn every so many steps beside one of the better half: until
-    70 % of the run, those more than 10 + 5d and five times the upper spread below the median.
+    70 % of the run, those more than 10 + 5d and five times the upper spread below the median. A
+    particle that stepped to where the log density is not finite is reborn at once.
 
     Arguments:
         step_size: ε.
@@ -138,6 +142,7 @@ class Capped(AbstractMover[None]):
     horizon: Float[Array, ""] = eqx.field(default=jnp.inf, converter=jnp.asarray)
 
     takes_noise: ClassVar[bool] = False
+    rescues: ClassVar[bool] = True
 
     def __check_init__(self):
         check_positive("step_size", self.step_size)
@@ -162,8 +167,11 @@ class Capped(AbstractMover[None]):
         moved = particles + decay.astype(particles.dtype) * (
             shift + self._capped(velocities - shared, self.cap)
         )
-        is_due = (step % self.rebirth_every == self.rebirth_every - 1) & (done < 0.7)
-        reborn = jax.lax.cond(is_due, lambda: _reborn(moved, log_densities, key), lambda: moved)
+        is_due = step % self.rebirth_every == self.rebirth_every - 1
+        is_due = is_due | jnp.any(jnp.isneginf(log_densities))
+        reborn = jax.lax.cond(
+            is_due, lambda: _reborn(moved, log_densities, done, key), lambda: moved
+        )
         return reborn, None
 
     def _capped(self, velocities: Float[Array, "n d"], cap: float) -> Float[Array, "n d"]:
@@ -172,14 +180,20 @@ class Capped(AbstractMover[None]):
 
 
 def _reborn(
-    particles: Float[Array, "n d"], log_densities: Float[Array, " n"], key: PRNGKeyArray
+    particles: Float[Array, "n d"],
+    log_densities: Float[Array, " n"],
+    done: Float[Array, ""],
+    key: PRNGKeyArray,
 ) -> Float[Array, "n d"]:
     """The particles, stranded ones half a unit beside a good one."""
     num_particles, dim = particles.shape
     choice_key, jitter_key = jax.random.split(key)
-    middle = median(log_densities)
-    upper = quantile(log_densities, 0.9) - middle
+    # Bisection needs finite ends.
+    finite = jnp.maximum(log_densities, jnp.finfo(log_densities.dtype).min / 4)
+    middle = median(finite)
+    upper = quantile(finite, 0.9) - middle
     is_stranded = middle - log_densities > jnp.maximum(10.0 + 5.0 * dim, 5 * upper)
+    is_stranded = (is_stranded & (done < 0.7)) | jnp.isneginf(log_densities)
     # The best of eight at random: hardly ever one of the worse half.
     picked = jax.random.randint(choice_key, (num_particles, 8), 0, num_particles)
     best = jnp.argmax(log_densities[picked], axis=1)

@@ -46,7 +46,7 @@ class Demo:
     def flows(self) -> dict[str, ParticleFlow]:
         """The methods to compare."""
         return {
-            "NVGD": NVGD(),
+            "NVGD": NVGD.paper(self.step_size),
             "SVGD": SVGD(5 * self.step_size, rescale=True),
             "pULA ε": ULA(self.step_size),
             "pULA ε/5": ULA(self.step_size / 5),
