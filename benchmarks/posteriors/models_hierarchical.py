@@ -135,7 +135,9 @@ def poisson_random_effects(data_dir: Path | None) -> BenchmarkPosterior:
 
     def log_density(x):
         mean, log_scale, slope, effects = x[0], x[1], x[2], x[3:]
-        prior = norm.logpdf(mean, 0.0, 3.0) + norm.logpdf(slope) + half_normal_of_log(log_scale, 1.0)
+        prior = (
+            norm.logpdf(mean, 0.0, 3.0) + norm.logpdf(slope) + half_normal_of_log(log_scale, 1.0)
+        )
         prior += jnp.sum(norm.logpdf(effects, mean, jnp.exp(log_scale)))
         log_rates = effects[group] + slope * covariate
         return prior + jnp.sum(counts * log_rates - jnp.exp(log_rates))

@@ -110,6 +110,20 @@ def _approximate_conditional(x, distances, counts):
     return mean, jnp.linalg.cholesky(covariance - covariance @ gain)
 
 
+def _standardised_process(distances, counts) -> Reparametrisation:
+    """From values standardised by the approximate conditional to f."""
+
+    def restore(z):
+        mean, factor = _approximate_conditional(z, distances, counts)
+        return z.at[3:].set(mean + factor @ z[3:])
+
+    def log_jacobian(z):
+        _, factor = _approximate_conditional(z, distances, counts)
+        return jnp.sum(jnp.log(jnp.diagonal(factor)))
+
+    return Reparametrisation(restore, log_jacobian)
+
+
 def gaussian_process(data_dir: Path | None) -> BenchmarkPosterior:
     """Counts y ~ Poisson(e^f) at 30 inputs over (mean, log length, log amplitude, f)."""
     del data_dir
@@ -122,27 +136,20 @@ def gaussian_process(data_dir: Path | None) -> BenchmarkPosterior:
         prior -= jnp.sum(jnp.log(jnp.diagonal(factor)))
         return prior + jnp.sum(counts * x[3:] - jnp.exp(x[3:]))
 
-    def restore(z):
-        mean, factor = _approximate_conditional(z, distances, counts)
-        return z.at[3:].set(mean + factor @ z[3:])
-
-    def log_jacobian(z):
-        _, factor = _approximate_conditional(z, distances, counts)
-        return jnp.sum(jnp.log(jnp.diagonal(factor)))
-
     return BenchmarkPosterior(
         "gaussian_process_centred",
         3 + len(counts),
         "Gaussian process with 30 latent values and Poisson counts",
         log_density,
-        easy=Reparametrisation(restore, log_jacobian),
+        easy=_standardised_process(distances, counts),
     )
 
 
 def gaussian_process_whitened(data_dir: Path | None) -> BenchmarkPosterior:
     """The same over (mean, log length, log amplitude, z) with f = mean + L z."""
-    centred = gaussian_process(data_dir)
+    del data_dir
     distances, counts = _process()
+    easy = _standardised_process(distances, counts)
 
     def log_density(x):
         values = x[0] + _covariance_factor(x[1], x[2], distances) @ x[3:]
@@ -150,14 +157,14 @@ def gaussian_process_whitened(data_dir: Path | None) -> BenchmarkPosterior:
         return prior + jnp.sum(counts * values - jnp.exp(values))
 
     def restore(z):
-        x = centred.easy.restore(z)
+        x = easy.restore(z)
         factor = _covariance_factor(x[1], x[2], distances)
         whitened = jax.scipy.linalg.solve_triangular(factor, x[3:] - x[0], lower=True)
         return x.at[3:].set(whitened)
 
     def log_jacobian(z):
         factor = _covariance_factor(z[1], z[2], distances)
-        return centred.easy.log_jacobian(z) - jnp.sum(jnp.log(jnp.diagonal(factor)))
+        return easy.log_jacobian(z) - jnp.sum(jnp.log(jnp.diagonal(factor)))
 
     return BenchmarkPosterior(
         "gaussian_process_whitened",

@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from pathlib import Path
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.scipy.stats import cauchy, norm
