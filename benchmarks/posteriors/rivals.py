@@ -22,8 +22,9 @@ NUM_STEPS = 2000
 NUM_GRADIENTS = NUM_PARTICLES * NUM_STEPS
 STEP_SIZES = (1e-4, 1e-3, 1e-2, 1e-1, 1.0)
 NUM_CHAINS, NUM_WARMUP = 4, 500
-# Gradients a step of variational inference; fewer steps of more would leave it short of its end.
-ELBO_PARTICLES = 32
+# Gradients a step of variational inference. At 32 of them the AR(5) ended 200 times as far as exact
+# draws, at 2 less than twice: many noisy steps serve it better than few exact ones.
+ELBO_PARTICLES = 2
 # At the first step; they fall to a thousandth.
 LEARNING_RATES = (0.01, 0.1, 1.0)
 
