@@ -1,0 +1,1 @@
+"""Posteriors with trusted references, on which samplers are judged without tuning."""

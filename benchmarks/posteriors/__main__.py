@@ -1,0 +1,139 @@
+"""Samplers on posteriors that none of them was tuned for: a table and its records.
+
+python -m benchmarks.posteriors [--only NAME ...] [--methods NAME ...] [--seeds K] [--out FILE]
+"""
+
+import argparse
+import dataclasses
+import itertools
+import json
+import math
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from benchmarks.posteriors.judge import Judge
+from benchmarks.posteriors.models import POSTERIORS, load
+from benchmarks.posteriors.posterior import BenchmarkPosterior
+from benchmarks.posteriors.references import cache_directory, reference
+from benchmarks.posteriors.rivals import METHODS
+from nvgd.errors import InputError, check_choice, check_count
+from nvgd.files import output_directory, write_atomically
+from nvgd.tables import markdown
+
+Record = dict[str, Any]
+
+
+def main() -> None:
+    """Run what the records do not hold yet, and print the table of all that was asked for."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.posteriors",
+        description="Judge samplers on posteriors that none of them was tuned for.",
+    )
+    parser.add_argument("--only", nargs="+", metavar="NAME", help=f"of {', '.join(POSTERIORS)}")
+    parser.add_argument("--methods", nargs="+", metavar="NAME", default=list(METHODS))
+    parser.add_argument("--seeds", type=int, default=1, metavar="K", help="seeds 0 to K − 1")
+    parser.add_argument("--out", type=Path, default=Path("results/posteriors.json"))
+    parser.add_argument("--data-dir", type=Path, help="where uci_regression.npz is")
+    parser.add_argument("--cache-dir", type=Path, help="where references are kept")
+    options = parser.parse_args()
+    try:
+        records = run(options)
+    except InputError as error:
+        parser.exit(2, f"{error}\n")
+    print(table(records, options.methods))
+
+
+def run(options: argparse.Namespace) -> list[Record]:
+    """All records asked for, of which those already in the file are not made again."""
+    check_count("--seeds", options.seeds)
+    for method in options.methods:
+        check_choice("--methods", method, METHODS)
+    directory = cache_directory(options.cache_dir)
+    output_directory(options.out.parent)
+    stored = _read(options.out)
+    wanted = []
+    for posterior in load(options.only, options.data_dir):
+        judge = None
+        for method, seed in itertools.product(options.methods, range(options.seeds)):
+            task = (posterior.name, method, seed)
+            if task not in stored:
+                judge = judge or Judge(reference(posterior, directory).draws)
+                print(f"{posterior.name}, {method}, seed {seed}: ", end="", flush=True)
+                stored[task] = _measure(posterior, judge, method, seed)
+                text = json.dumps(list(stored.values()), indent=1)
+                write_atomically(options.out, lambda path, text=text: path.write_text(text))
+                print(f"{_cell([stored[task]])}, {stored[task]['seconds']:.0f} s", flush=True)
+            wanted.append(stored[task])
+        # Each posterior is a program of its own; dozens of them would fill the memory.
+        jax.clear_caches()
+    return wanted
+
+
+def _measure(posterior: BenchmarkPosterior, judge: Judge, method: str, seed: int) -> Record:
+    started = time.perf_counter()
+    outcome = METHODS[method](posterior, judge, seed)
+    seconds = time.perf_counter() - started
+    judgement = dataclasses.asdict(outcome.judgement)
+    # JSON knows no infinity.
+    finite = {name: value if math.isfinite(value) else None for name, value in judgement.items()}
+    return {
+        "posterior": posterior.name,
+        "dim": posterior.dim,
+        "method": method,
+        "seed": seed,
+        **finite,
+        "exact_energy_distance": judge.exact_energy_distance,
+        "exact_largest_ks": judge.exact_largest_ks,
+        "num_gradients": outcome.num_gradients,
+        "seconds": round(seconds, 2),
+        "note": outcome.note,
+    }
+
+
+def _read(path: Path) -> dict[tuple[str, str, int], Record]:
+    if not path.exists():
+        return {}
+    try:
+        records = json.loads(path.read_text())
+        return {(row["posterior"], row["method"], row["seed"]): row for row in records}
+    except (ValueError, KeyError, TypeError) as error:
+        raise InputError(
+            f"--out must be new or hold the records of an earlier run, got {str(path)!r}."
+        ) from error
+
+
+def table(records: Sequence[Record], methods: Sequence[str]) -> str:
+    """One row a posterior, one column a method."""
+    names = dict.fromkeys((row["posterior"], row["dim"]) for row in records)
+    rows = [("posterior", "d", *methods)]
+    for name, dim in names:
+        own = [row for row in records if row["posterior"] == name]
+        cells = [_cell([row for row in own if row["method"] == method]) for method in methods]
+        rows.append((name, str(dim), *cells))
+    return (
+        f"{markdown(rows)}\n\nA cell: energy distance of 256 draws as a multiple of that of 256 "
+        "exact draws (median over seeds), and the smallest and largest ratio of a marginal "
+        "standard deviation to the true one (over seeds)."
+    )
+
+
+def _cell(runs: Sequence[Mapping[str, Any]]) -> str:
+    if not runs:
+        return ""
+    ratios = [math.inf if run["energy_ratio"] is None else run["energy_ratio"] for run in runs]
+    median = float(np.median(ratios))
+    if not math.isfinite(median):
+        return "diverged"
+    finite = [run for run in runs if run["energy_ratio"] is not None]
+    smallest = min(run["smallest_sd_ratio"] for run in finite)
+    largest = max(run["largest_sd_ratio"] for run in finite)
+    return f"{median:.3g} ({smallest:.2g} to {largest:.3g})"
+
+
+if __name__ == "__main__":
+    main()

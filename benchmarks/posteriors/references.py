@@ -1,0 +1,212 @@
+"""Trusted draws of every posterior: exact, or by long runs of NUTS in double precision.
+
+python -m benchmarks.posteriors.references [--only NAME ...] [--data-dir DIR] [--cache-dir DIR]
+"""
+
+import argparse
+import dataclasses
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import jax
+import numpy as np
+
+from benchmarks.posteriors.models import load
+from benchmarks.posteriors.posterior import BenchmarkPosterior, double_precision
+from nvgd.errors import InputError
+from nvgd.files import output_directory, write_atomically
+from nvgd.tables import align
+
+NUM_DRAWS = 4000
+NUM_CHAINS, NUM_WARMUP, NUM_KEPT = 4, 1000, 5000
+TARGET_ACCEPT = (0.95, 0.99, 0.997)
+# Of the transitions; more would mean that the chains keep out of some region.
+MOST_DIVERGENT = 1e-3
+SEED = 20_240_501
+
+
+@dataclasses.dataclass(frozen=True)
+class Reference:
+    """Draws to judge against, and how far they can be trusted."""
+
+    draws: np.ndarray
+    method: str
+    """"exact" or "NUTS"."""
+    r_hat: float
+    """Largest split R-hat over the coordinates."""
+    effective_size: float
+    """Smallest effective sample size over the coordinates, before thinning."""
+    num_divergent: int
+
+    @property
+    def is_trusted(self) -> bool:
+        """R-hat below 1.01, over a thousand effective draws everywhere, next to no divergence."""
+        few_divergent = self.num_divergent <= MOST_DIVERGENT * NUM_CHAINS * NUM_KEPT
+        return self.r_hat < 1.01 and self.effective_size > 1000 and few_divergent
+
+
+def cache_directory(path: Path | None = None) -> Path:
+    """Where references are kept: `path`, or the user's cache."""
+    if path is not None:
+        return output_directory(path)
+    base = os.environ.get("XDG_CACHE_HOME")
+    root = Path(base) if base else Path.home() / ".cache"
+    return output_directory(root / "nvgd" / "posteriors")
+
+
+def reference(posterior: BenchmarkPosterior, directory: Path) -> Reference:
+    """The posterior's reference, made on first use and then read from `directory`."""
+    path = directory / f"{posterior.name}.npz"
+    if not path.is_file():
+        made = _exact(posterior) if posterior.draw is not None else _nuts(posterior)
+        fields = {**dataclasses.asdict(made), "draws": made.draws.astype(np.float32)}
+        write_atomically(path, lambda file: np.savez(file, allow_pickle=False, **fields))
+    with np.load(path, allow_pickle=False) as stored:
+        made = Reference(
+            draws=stored["draws"],
+            method=str(stored["method"]),
+            r_hat=float(stored["r_hat"]),
+            effective_size=float(stored["effective_size"]),
+            num_divergent=int(stored["num_divergent"]),
+        )
+    if made.draws.shape != (NUM_DRAWS, posterior.dim):
+        raise InputError(
+            f"{str(path)!r} is no reference of {posterior.name}, whose draws have shape "
+            f"{(NUM_DRAWS, posterior.dim)}, got {made.draws.shape}: delete it."
+        )
+    return made
+
+
+def _exact(posterior: BenchmarkPosterior) -> Reference:
+    assert posterior.draw is not None
+    draws = posterior.draw(SEED, NUM_DRAWS)
+    return Reference(draws, "exact", *_checks(draws.reshape(NUM_CHAINS, -1, posterior.dim)), 0)
+
+
+def _nuts(posterior: BenchmarkPosterior) -> Reference:
+    """Chains of ever shorter steps, until next to none of them diverges."""
+    made = None
+    for target_accept in TARGET_ACCEPT:
+        chains, num_divergent = _chains(posterior, target_accept)
+        thinned = chains[:, :: NUM_CHAINS * NUM_KEPT // NUM_DRAWS].reshape(-1, posterior.dim)
+        made = Reference(thinned, "NUTS", *_checks(chains), num_divergent)
+        if made.is_trusted:
+            break
+    assert made is not None
+    return made
+
+
+def _chains(posterior: BenchmarkPosterior, target_accept: float) -> tuple[np.ndarray, int]:
+    """Chains (c, n, d) in the posterior's coordinates, and how many transitions diverged."""
+    from numpyro.infer import MCMC, NUTS  # pyright: ignore[reportMissingImports]
+
+    with double_precision():
+        restore, log_density = _easy(posterior)
+        kernel = NUTS(
+            potential_fn=lambda z: -log_density(z),
+            dense_mass=True,
+            target_accept_prob=target_accept,
+        )
+        mcmc = MCMC(
+            kernel,
+            num_warmup=NUM_WARMUP,
+            num_samples=NUM_KEPT,
+            num_chains=NUM_CHAINS,
+            chain_method="sequential",
+            progress_bar=False,
+        )
+        start_key, run_key = jax.random.split(jax.random.key(SEED))
+        starts = 0.5 * jax.random.normal(start_key, (NUM_CHAINS, posterior.dim))
+        mcmc.run(run_key, init_params=starts, extra_fields=("diverging",))
+        samples = mcmc.get_samples(group_by_chain=True)
+        chains = np.asarray(jax.jit(jax.vmap(jax.vmap(restore)))(samples))
+        return chains, int(mcmc.get_extra_fields()["diverging"].sum())
+
+
+def _easy(posterior: BenchmarkPosterior) -> tuple[Callable, Callable]:
+    """The map from NUTS's coordinates to the posterior's, and the log density in the former."""
+    easy = posterior.easy
+    if easy is None:
+        return lambda z: z, posterior.log_density
+    return easy.restore, lambda z: posterior.log_density(easy.restore(z)) + easy.log_jacobian(z)
+
+
+def _checks(chains: np.ndarray) -> tuple[float, float]:
+    """Largest split R-hat and smallest effective sample size of chains (c, n, d)."""
+    from numpyro.diagnostics import (  # pyright: ignore[reportMissingImports]
+        effective_sample_size,
+        split_gelman_rubin,
+    )
+
+    return float(split_gelman_rubin(chains).max()), float(effective_sample_size(chains).min())
+
+
+def stein_score(posterior: BenchmarkPosterior, draws: np.ndarray) -> float:
+    """Largest |z| of the Stein identities E sᵢ = 0 and E xᵢsᵢ = −1, s = ∇log p.
+
+    Above five or so the draws are not the log density's: one of them is wrong, or the file in the
+    cache is that of another version.
+    """
+    with double_precision():
+        scores = np.asarray(jax.jit(jax.vmap(jax.grad(posterior.log_density)))(draws.astype(float)))
+    centred = draws - draws.mean(axis=0)
+    terms = np.concatenate([scores, centred * scores + 1], axis=1)
+    return float(np.max(np.abs(terms.mean(axis=0)) / terms.std(axis=0)) * len(draws) ** 0.5)
+
+
+def gradient_seconds(posterior: BenchmarkPosterior) -> float:
+    """Time of one gradient of the log density at each of 256 particles, in single precision."""
+    particles = jax.random.normal(jax.random.key(0), (256, posterior.dim))
+    gradients = jax.jit(jax.vmap(jax.grad(posterior.log_density)))
+    gradients(particles).block_until_ready()
+    started = time.perf_counter()
+    for _ in range(20):
+        gradients(particles).block_until_ready()
+    return (time.perf_counter() - started) / 20
+
+
+def main() -> None:
+    """Make what is missing, and print the checks."""
+    parser = argparse.ArgumentParser(description="Make and check the references.")
+    parser.add_argument("--only", nargs="+", metavar="NAME")
+    parser.add_argument("--data-dir", type=Path)
+    parser.add_argument("--cache-dir", type=Path)
+    options = parser.parse_args()
+    directory = cache_directory(options.cache_dir)
+    head = (
+        "posterior",
+        "dim",
+        "method",
+        "R-hat",
+        "ESS",
+        "divergent",
+        "Stein",
+        "gradient",
+        "trusted",
+    )
+    rows = [head]
+    for posterior in load(options.only, options.data_dir):
+        started = time.perf_counter()
+        made = reference(posterior, directory)
+        seconds = time.perf_counter() - started
+        print(f"{posterior.name}: {made.method}, {seconds:.1f} s", flush=True)
+        rows.append(
+            (
+                posterior.name,
+                str(posterior.dim),
+                made.method,
+                f"{made.r_hat:.4f}",
+                f"{made.effective_size:.0f}",
+                str(made.num_divergent),
+                f"{stein_score(posterior, made.draws):.1f}",
+                f"{1e3 * gradient_seconds(posterior):.2f} ms",
+                "yes" if made.is_trusted else "NO",
+            )
+        )
+    print(align(rows))
+
+
+if __name__ == "__main__":
+    main()
