@@ -1,3 +1,5 @@
+from typing import Any
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -54,9 +56,9 @@ def test_frames_are_inverted_and_carry_scores_over(frame):
     assert jnp.allclose(expressed_scores, expected, atol=1e-3, rtol=1e-3)
 
 
-def search(density, particles, num_fits=5):
+def search(density, particles, num_fits=5) -> Any:
     scores = jax.vmap(jax.grad(density))(particles)
-    state = COORDINATES.init(particles)
+    frame, state = None, COORDINATES.init(particles)
     for step in range(num_fits):
         frame, state = FIT(particles, scores, state, step=jnp.array(step))
     return frame, state, scores

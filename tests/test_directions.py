@@ -263,6 +263,7 @@ def test_the_residual_network_learns_what_a_normal_repulsion_misses():
     direction = nvgd.NVGD().direction
     state = direction.init(particles, key=jax.random.key(1))
     step = eqx.filter_jit(direction)
+    velocities, diagnostics = particles, {}
     for i in range(150):
         velocities, state, diagnostics = step(
             particles, jnp.zeros_like(particles), state, key=jax.random.key(i)

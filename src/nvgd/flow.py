@@ -1,7 +1,7 @@
 """The whole algorithm: score, coordinates, direction, move."""
 
 import dataclasses
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import equinox as eqx
 import jax
@@ -264,9 +264,10 @@ class SGLD(ParticleFlow):
         self.mover = Euler(step_size)
 
 
-def _build_direction(
-    method: str, kind: type[AbstractDirection], options: dict[str, Any]
-) -> AbstractDirection:
+Kind = TypeVar("Kind", bound=AbstractDirection)
+
+
+def _build_direction(method: str, kind: type[Kind], options: dict[str, Any]) -> Kind:
     accepted = [field.name for field in dataclasses.fields(kind)]
     unknown = [name for name in options if name not in accepted]
     if unknown:

@@ -229,7 +229,7 @@ class FunnelExperiment(Experiment):
         return [directory / name for name in (*figures, "figure-1.gif")]
 
 
-def paper_nvgd(step_size: StepSize | None, learning_rate: float, **options: Any) -> NVGD:
+def paper_nvgd(step_size: StepSize | None, learning_rate: float, **options: Any) -> ParticleFlow:
     """NVGD as the paper runs it: Gaussian probes, at most 50 inner steps, patience 15."""
     settings = {
         "max_inner_steps": 50,
