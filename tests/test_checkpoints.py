@@ -23,7 +23,7 @@ TARGET = nvgd.Target(
     data=ROWS,
     batch_size=8,
 )
-FLOW = nvgd.NVGD(1e-3, learning_rate=1e-2, max_inner_steps=3, width=8)
+FLOW = nvgd.NVGD.paper(1e-3, learning_rate=1e-2, max_inner_steps=3, width=8)
 
 
 def run(directory=None, target=TARGET, flow=FLOW, **options):
@@ -138,7 +138,7 @@ def other_target(x):
 @pytest.mark.parametrize(
     ("change", "difference"),
     [
-        ({"flow": nvgd.NVGD(2e-3, learning_rate=1e-2, max_inner_steps=3, width=8)}, "flow"),
+        ({"flow": nvgd.NVGD.paper(2e-3, learning_rate=1e-2, max_inner_steps=3, width=8)}, "flow"),
         ({"seed": 1}, "seed"),
         ({"thin": None}, "thin"),
         ({"metrics": {"other": jnp.mean}}, "metrics"),

@@ -18,7 +18,7 @@ def sample(flow, log_density=GAUSSIAN.log_density, **options):
 
 
 def test_history_has_one_entry_a_step():
-    posterior = sample(nvgd.NVGD(0.1, max_inner_steps=5, patience=2), num_steps=13)
+    posterior = sample(nvgd.NVGD.paper(0.1, max_inner_steps=5, patience=2), num_steps=13)
     assert set(posterior.history) == {
         "log_density",
         "step_norm",

@@ -122,7 +122,8 @@ class Checkpoints:
         }
         self._identity = {
             "flow": eqx.tree_pformat(run.flow, width=10**6),
-            "flow_arrays": _digest(run.flow),
+            # A run may be made longer: its length is not part of what it is.
+            "flow_arrays": _digest(run.flow.for_run(1)),
             "batch_size": run.target.batch_size,
             "num_rows": run.target.num_rows,
             **settings,
