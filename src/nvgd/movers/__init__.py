@@ -1,0 +1,17 @@
+"""How particles step along their velocities."""
+
+from nvgd.movers.base import AbstractMover
+from nvgd.movers.capped import Capped
+from nvgd.movers.plain import Euler, Optax, StepSize, choose_mover
+from nvgd.movers.schedules import PolynomialDecay, polynomial_decay
+
+__all__ = [
+    "AbstractMover",
+    "Capped",
+    "Euler",
+    "Optax",
+    "PolynomialDecay",
+    "StepSize",
+    "choose_mover",
+    "polynomial_decay",
+]
