@@ -58,6 +58,13 @@ def check_fraction(name: str, value: float) -> None:
         raise InputError(f"{name} must lie strictly between 0 and 1, got {value!r}.")
 
 
+def check_share(name: str, value: Any) -> None:
+    """Refuse what does not lie between 0 and 1, both allowed."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not is_number or not 0 <= value <= 1:
+        raise InputError(f"{name} must lie between 0 and 1, got {value!r}.")
+
+
 def check_count(name: str, value: Any, *, minimum: int = 1) -> None:
     """Refuse what is not a whole number of at least `minimum`."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < minimum:

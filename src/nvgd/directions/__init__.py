@@ -1,6 +1,6 @@
 """Three ways to stand in for −∇log q: a trained witness, a kernel, or noise."""
 
-from nvgd.directions.base import AbstractDirection, Diagnostics
+from nvgd.directions.base import AbstractDirection, AbstractField, Diagnostics, Fit
 from nvgd.directions.kernel import KernelDirection
 from nvgd.directions.langevin import LangevinDirection
 from nvgd.directions.neural import NeuralDirection, NeuralState
@@ -8,7 +8,9 @@ from nvgd.directions.residual import ResidualDirection
 
 __all__ = [
     "AbstractDirection",
+    "AbstractField",
     "Diagnostics",
+    "Fit",
     "KernelDirection",
     "LangevinDirection",
     "NeuralDirection",

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
-from nvgd.directions.base import AbstractDirection, Diagnostics
+from nvgd.directions.base import AbstractDirection, Diagnostics, Fit, WitnessField
 from nvgd.errors import (
     InputError,
     check_count,
@@ -88,7 +88,6 @@ class NeuralDirection(AbstractDirection[NeuralState]):
     divergence: AbstractDivergence | Literal["auto", "exact", "hutchinson"] = "auto"
     restore_best: bool = eqx.field(default=True, converter=plain)
 
-    noise_share: ClassVar[float] = 0.0
     min_particles: ClassVar[int] = 2
 
     def __check_init__(self):
@@ -128,6 +127,17 @@ class NeuralDirection(AbstractDirection[NeuralState]):
         """Train the witness on these particles and evaluate it at them."""
         state, diagnostics = self.train(particles, scores, state, key=key)
         return jax.vmap(state.witness)(particles), state, diagnostics
+
+    def fit(self, particles, scores, state, *, view, key):
+        """The trained witness is the field."""
+        del view
+        velocities, state, diagnostics = self(particles, scores, state, key=key)
+        return Fit(velocities, WitnessField(state.witness), state, diagnostics)
+
+    @property
+    def has_field(self):
+        """The witness."""
+        return True
 
     def train(
         self,

@@ -46,7 +46,6 @@ class ResidualDirection(AbstractDirection[ResidualState]):
 
     trainer: NeuralDirection
 
-    noise_share: ClassVar[float] = 0.0
     min_particles: ClassVar[int] = 2
 
     def init(self, particles: Float[Array, "n d"], *, key: PRNGKeyArray) -> ResidualState:

@@ -58,9 +58,21 @@ class Capped(AbstractMover[None]):
         """Nothing to remember."""
         del particles
 
-    def __call__(self, particles, velocities, noise_share, state, *, log_densities, step, key):
+    def __call__(
+        self,
+        particles,
+        velocities,
+        noise_share,
+        state,
+        *,
+        log_densities,
+        step,
+        key,
+        field=None,
+        view=None,
+    ):
         """One capped step; then, if it is their turn, the rebirths."""
-        del noise_share, state
+        del noise_share, state, field, view
         done = step / self.horizon
         decay = 0.1 ** jnp.clip(2 * done - 1, 0.0, 1.0)
         shared = median(velocities)[None]

@@ -6,7 +6,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Float, PyTree
+from jaxtyping import Array, Float, Int, PyTree
 
 from nvgd.errors import InputError, check_step_size, check_transformation, plain
 from nvgd.movers.base import AbstractMover
@@ -24,6 +24,7 @@ class Euler(AbstractMover[None]):
     step_size: StepSize = eqx.field(converter=plain)
 
     takes_noise: ClassVar[bool] = True
+    is_pointwise: ClassVar[bool] = True
 
     def __check_init__(self):
         check_step_size("step_size", self.step_size)
@@ -32,16 +33,32 @@ class Euler(AbstractMover[None]):
         """Nothing to remember."""
         del particles
 
-    def __call__(self, particles, velocities, noise_share, state, *, log_densities, step, key):
+    def __call__(
+        self,
+        particles,
+        velocities,
+        noise_share,
+        state,
+        *,
+        log_densities,
+        step,
+        key,
+        field=None,
+        view=None,
+    ):
         """One Euler (or, with noise, Euler–Maruyama) step."""
-        del state, log_densities
-        size = self.step_size(step) if callable(self.step_size) else self.step_size
-        size = jnp.asarray(size, particles.dtype)
+        del state, log_densities, field, view
+        size = self.size(step, particles.dtype)
         moved = particles + size * velocities
         if noise_share:
             noise = jax.random.normal(key, particles.shape, particles.dtype)
             moved = moved + jnp.sqrt(2 * noise_share * size) * noise
         return moved, None
+
+    def size(self, step: Int[Array, ""], dtype: jnp.dtype) -> Float[Array, ""]:
+        """ε at this step."""
+        size = self.step_size(step) if callable(self.step_size) else self.step_size
+        return jnp.asarray(size, dtype)
 
 
 class Optax(AbstractMover[PyTree]):
@@ -62,9 +79,21 @@ class Optax(AbstractMover[PyTree]):
         """The transformation's own state."""
         return self.transformation.init(particles)
 
-    def __call__(self, particles, velocities, noise_share, state, *, log_densities, step, key):
+    def __call__(
+        self,
+        particles,
+        velocities,
+        noise_share,
+        state,
+        *,
+        log_densities,
+        step,
+        key,
+        field=None,
+        view=None,
+    ):
         """One update."""
-        del noise_share, log_densities, step, key
+        del noise_share, log_densities, step, key, field, view
         updates, state = self.transformation.update(-velocities, state, particles)
         return jnp.asarray(optax.apply_updates(particles, updates)), state
 
