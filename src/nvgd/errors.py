@@ -104,6 +104,29 @@ def check_step_size(name: str, value: Any) -> None:
         check_positive(name, value)
 
 
+def positive_matrix(name: str, value: Any) -> np.ndarray:
+    """A symmetric positive definite matrix, in double precision; a vector is its diagonal."""
+    matrix = np.asarray(value, np.float64)
+    matrix = np.diag(matrix) if matrix.ndim == 1 else matrix
+    is_square = matrix.ndim == 2 and matrix.shape[0] == matrix.shape[1] > 0
+    if not is_square or not np.isfinite(matrix).all() or not np.allclose(matrix, matrix.T):
+        raise InputError(
+            f"{name} must be a symmetric matrix (d, d), or a vector of d positive numbers, got "
+            f"shape {np.shape(value)}."
+        )
+    if np.linalg.eigvalsh(matrix)[0] <= 0:
+        raise InputError(f"{name} must be positive definite, and it is not.")
+    return matrix
+
+
+def check_matrix_fits(name: str, matrix: Any, dim: int) -> None:
+    """Refuse a square matrix of another size than the target's."""
+    if len(matrix) != dim:
+        raise InputError(
+            f"{name} must have one row for each of the {dim} dimensions, got {len(matrix)}."
+        )
+
+
 def optional_import(module: str, extra: str, purpose: str) -> Any:
     """A package that only some need; if it is missing, the error says how to install it."""
     try:

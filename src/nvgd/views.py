@@ -33,12 +33,16 @@ class View(eqx.Module):
         return self._on(self.batch, positions)
 
     def refreshed(
-        self, positions: Float[Array, "n d"], *, key: PRNGKeyArray
+        self, positions: Float[Array, "n d"], *, independent: bool, key: PRNGKeyArray
     ) -> Float[Array, "n d"]:
-        """Scores from a batch of other rows, drawn with replacement from all data."""
-        shape = (self.target.batch_size or 1,)
+        """Scores from other rows, drawn with replacement: the same for all positions, or not."""
+        draws = (len(positions),) if independent else ()
+        shape = (*draws, self.target.batch_size or 1)
         rows = jax.random.randint(key, shape, 0, self.target.num_rows)
-        return self._on(self.target.batch(rows), positions)[1]
+        if not independent:
+            return self._on(self.target.batch(rows), positions)[1]
+        alone = jax.vmap(lambda x, own: self._on(self.target.batch(own), x[None])[1][0])
+        return alone(positions, rows)
 
     def parts(self, positions: Float[Array, "n d"], num_parts: int) -> Float[Array, "k n d"]:
         """Scores from each of `num_parts` equal parts of the step's batch; their mean is its."""

@@ -111,6 +111,7 @@ class Annealed(AbstractWrapper[AnnealedState]):
 
     def fit(self, particles, scores, state, *, view, key):
         """The inner direction at this step's temperature."""
+        assert self.num_steps is not None  # or there were no state
         done = jnp.clip(state.step / self.num_steps, 0.0, 1.0)
         beta = jnp.asarray(self.schedule(done), particles.dtype)
         if view is not None:

@@ -79,6 +79,7 @@ class Halves(AbstractWrapper[HalvesState]):
             values.reshape(2, num_moved, -1)[turn] for values in (particles, scores)
         )
         fit = self.direction.fit(train, train_scores, state.direction, view=view, key=key)
+        assert fit.field is not None
         kept = where(state.step < self.warmup, fit.state, state.direction)
         field = _HalfField(fit.field, (1 - turn) * num_moved, num_moved)
         rows = field.rows(len(particles))
