@@ -198,7 +198,7 @@ class NVGD(ParticleFlow):
     ):
         self.coordinates = coordinates
         settings = {"width": 64, "learning_rate": 1e-3, "max_inner_steps": 10, "patience": 10}
-        trainer = _build_direction("NVGD", NeuralDirection, {**settings, **options})
+        trainer = build_direction("NVGD", NeuralDirection, {**settings, **options})
         self.direction = ResidualDirection(trainer)
         if step_size is None and optimizer is None:
             self.mover = Capped()
@@ -236,7 +236,7 @@ class PaperNVGD(ParticleFlow):
         **options: Any,
     ):
         self.coordinates = coordinates
-        self.direction = _build_direction("NVGD.paper", NeuralDirection, options)
+        self.direction = build_direction("NVGD.paper", NeuralDirection, options)
         self.mover = choose_mover(step_size, optimizer, default_step_size=1e-2)
 
 
@@ -259,7 +259,7 @@ class SVGD(ParticleFlow):
         **options: Any,
     ):
         self.coordinates = coordinates
-        self.direction = _build_direction("SVGD", KernelDirection, options)
+        self.direction = build_direction("SVGD", KernelDirection, options)
         self.mover = choose_mover(step_size, optimizer, default_step_size=5e-2)
 
 
@@ -296,7 +296,8 @@ class SGLD(ParticleFlow):
 Kind = TypeVar("Kind", bound=AbstractDirection)
 
 
-def _build_direction(method: str, kind: type[Kind], options: dict[str, Any]) -> Kind:
+def build_direction(method: str, kind: type[Kind], options: dict[str, Any]) -> Kind:
+    """A direction from the options of a method; an unknown one is named."""
     accepted = [field.name for field in dataclasses.fields(kind)]
     unknown = [name for name in options if name not in accepted]
     if unknown:

@@ -2,6 +2,9 @@
 
 from nvgd.movers.base import AbstractMover
 from nvgd.movers.capped import Capped
+from nvgd.movers.metropolis import Metropolis
+from nvgd.movers.momentum import Momentum
+from nvgd.movers.noise_aware import NoiseAware
 from nvgd.movers.plain import Euler, Optax, StepSize, choose_mover
 from nvgd.movers.schedules import PolynomialDecay, polynomial_decay
 
@@ -9,6 +12,9 @@ __all__ = [
     "AbstractMover",
     "Capped",
     "Euler",
+    "Metropolis",
+    "Momentum",
+    "NoiseAware",
     "Optax",
     "PolynomialDecay",
     "StepSize",
