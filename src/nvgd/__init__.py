@@ -33,6 +33,7 @@ from nvgd.movers import (
     Momentum,
     NoiseAware,
     Optax,
+    Resampled,
     polynomial_decay,
 )
 from nvgd.posterior import Posterior, load
@@ -99,6 +100,7 @@ __all__ = [
     "Preconditioned",
     "Projected",
     "QuadraticForm",
+    "Resampled",
     "ResidualDirection",
     "RunStopped",
     "SelfRepulsive",
