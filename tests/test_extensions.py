@@ -48,12 +48,12 @@ def test_annealing_finds_the_weight_of_a_mode_where_the_plain_flow_stays():
     start = jax.random.normal(jax.random.key(1), (200, 2)) - jnp.array([4.0, 0.0])
 
     def share(direction, mover):
-        end = run(direction, mover, target=target, initial=start, num_steps=500)
+        end = run(direction, mover, target=target, initial=start, num_steps=1000)
         return float(jnp.mean(end.particles[:, 0] > 0))
 
-    step, schedule = nvgd.Euler(0.2), nvgd.Cycles(start=0.05)
-    inner = nvgd.LangevinFraction(nvgd.KernelDirection(), 0.5)
-    assert share(inner, step) < 0.2
+    step, schedule = nvgd.Euler(0.2), nvgd.Cycles(power=3.0)
+    inner = nvgd.LangevinFraction(nvgd.KernelDirection(), 0.9)
+    assert share(inner, step) < 0.3
     annealed = share(nvgd.Annealed(inner, schedule), nvgd.Resampled(step, schedule))
     assert abs(annealed - 0.7) < 0.1
 

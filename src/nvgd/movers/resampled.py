@@ -84,7 +84,8 @@ class Resampled(AbstractMover[ResampledState]):
         rise = jnp.maximum(then - now, 0.0)
         weights = jax.nn.softmax(state.log_weights + rise * log_densities)
         share = 1 / (len(particles) * jnp.sum(weights**2))
-        is_due = share < self.threshold
+        # What is left of weights when the temperature stays is settled at once.
+        is_due = share < jnp.where(rise > 0, self.threshold, 0.9999)
         chosen = jnp.where(
             is_due, systematic(weights, key=resample_key), jnp.arange(len(particles))
         )
