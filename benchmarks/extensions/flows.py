@@ -24,7 +24,7 @@ from nvgd.densities import Banana, Funnel, GaussianMixture
 def langevin_fraction(seeds: int) -> Table:
     """Energy distance on funnels for shares τ of noise, NVGD and SVGD."""
     rows: Table = [("target", "method", "τ = 0", "τ = .1", "τ = .3", "τ = 1 (ULA)", "exact draws")]
-    for dim in (2, 10):
+    for dim in (2, 20):
         density = Funnel(dim)
         measure, exact = energy_to(density), cell(exact_energy(density, 200, seeds))
         for name, inner, size in (
@@ -241,7 +241,7 @@ def projection(seeds: int) -> Table:
     for name, direction, size in (
         ("SVGD", nvgd.KernelDirection(), 1.0),
         ("NVGD", network(), 0.1),
-        ("SVGD, projected", nvgd.Projected(nvgd.KernelDirection(), rank), 0.1),
+        ("SVGD, projected", nvgd.Projected(nvgd.KernelDirection(), rank), 0.4),
         ("NVGD, projected", nvgd.Projected(network(), rank), 0.1),
     ):
         method = flow(direction, nvgd.Euler(size), nvgd.Diagonal())
