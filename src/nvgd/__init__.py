@@ -10,6 +10,7 @@ from nvgd.directions import (
     NeuralDirection,
     ResidualDirection,
 )
+from nvgd.diagnostics import Diagnosis
 from nvgd.errors import InputError, MissingExtraError
 from nvgd.flow import NVGD, SGLD, SVGD, ULA, FlowInfo, FlowState, ParticleFlow
 from nvgd.frontends import from_numpyro, from_pymc, to_blackjax
@@ -18,7 +19,7 @@ from nvgd.laplace import Laplace
 from nvgd.models import Model
 from nvgd.movers import Capped, Euler, Optax, polynomial_decay
 from nvgd.posterior import Posterior, load
-from nvgd.sampling import RunStopped, sample
+from nvgd.sampling import NoRest, RunStopped, sample
 from nvgd.starts import Jittered
 from nvgd.stein import (
     ExactDivergence,
@@ -45,6 +46,7 @@ __all__ = [
     "BatchStream",
     "Capped",
     "CheckpointRefused",
+    "Diagnosis",
     "Diagonal",
     "Euler",
     "ExactDivergence",
@@ -60,6 +62,7 @@ __all__ = [
     "MissingExtraError",
     "Model",
     "NeuralDirection",
+    "NoRest",
     "Optax",
     "ParticleFlow",
     "Posterior",
