@@ -66,9 +66,7 @@ class Diagnosis:
         return "\n".join(parts)
 
 
-def decide(
-    evidence: Evidence, num_particles: int, num_steps: int, method: str
-) -> Diagnosis:
+def decide(evidence: Evidence, num_particles: int, num_steps: int, method: str) -> Diagnosis:
     """The verdict on particles whose scores are finite."""
     checks, alarms = evidence.checks, {n for n, c in evidence.checks.items() if c.is_alarm}
     cautions = _cautions(evidence, num_particles)
