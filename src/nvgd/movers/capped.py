@@ -1,15 +1,16 @@
-"""Capped steps in units of the particles' own spread, and rebirth of stranded particles."""
+"""Capped steps in units of the particles' own spread."""
 
 from typing import ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Float, Int
 
 from nvgd.errors import check_count, check_positive, plain
 from nvgd.movers.base import AbstractMover
-from nvgd.robust import can_fit_scatter, median, quantile
+from nvgd.movers.rebirth import LATEST, reborn, resampled
+from nvgd.robust import can_fit_scatter, median
 
 # How many times further than alone the particles may go together.
 COMMON_CAPS = 3.0
@@ -17,6 +18,8 @@ COMMON_CAPS = 3.0
 MEMORY = 0.9
 # However noisy, steps are not made smaller than this share.
 SMALLEST_GAIN = 0.01
+# When resampling begins, as a share of the run.
+EARLIEST = 0.2
 
 
 class RunningMean(NamedTuple):
@@ -76,6 +79,10 @@ class Capped(AbstractMover[CappedState]):
     only be scaled one by one. A cap for each coordinate, c over the root mean square of its
     velocities over particles, takes the place of those above: Adam's normalisation, over the
     ensemble instead of over time; v is averaged over ten steps then.
+
+    Between modes no path leads at all. Every so many steps, from a fifth to 70 % of the run, the
+    particles are resampled a little towards where there are too few (`nvgd.movers.rebirth`): the
+    weights of separate modes settle so. Not with minibatches, whose log densities are too noisy.
 
     Particles that are stranded, with a log density so far below the others' that no path of
     sensible length leads back, are reborn every so many steps beside one of the better half: until
@@ -137,11 +144,19 @@ class Capped(AbstractMover[CappedState]):
             )
         moved = particles + decay.astype(particles.dtype) * displacements
         is_due = step % self.rebirth_every == self.rebirth_every - 1
-        is_due = is_due | jnp.any(jnp.isneginf(log_densities))
-        reborn = jax.lax.cond(
-            is_due, lambda: _reborn(moved, log_densities, done, key), lambda: moved
+        is_lost = jnp.any(jnp.isneginf(log_densities))
+        moved = jax.lax.cond(
+            is_due | is_lost, lambda: reborn(moved, log_densities, done, key), lambda: moved
         )
-        return reborn, state
+        if view is None or view.batch is not None or not can_fit_scatter(*particles.shape):
+            return moved, state
+        # Early, the particles on their way would die for those that have arrived.
+        is_due = is_due & (done > EARLIEST) & (done < LATEST)
+        volumes = view.frame.log_volumes(particles)
+        moved = jax.lax.cond(
+            is_due, lambda: resampled(moved, log_densities + volumes, key), lambda: moved
+        )
+        return moved, state
 
     def _displacements(
         self,
@@ -166,26 +181,3 @@ class Capped(AbstractMover[CappedState]):
     def _capped(self, velocities: Float[Array, "n d"], cap: float) -> Float[Array, "n d"]:
         speed = jnp.sqrt(jnp.mean(velocities**2, axis=1, keepdims=True))
         return jnp.minimum(self.step_size, cap / (speed + 1e-12)) * velocities
-
-
-def _reborn(
-    particles: Float[Array, "n d"],
-    log_densities: Float[Array, " n"],
-    done: Float[Array, ""],
-    key: PRNGKeyArray,
-) -> Float[Array, "n d"]:
-    """The particles, stranded ones half a unit beside a good one."""
-    num_particles, dim = particles.shape
-    choice_key, jitter_key = jax.random.split(key)
-    # Bisection needs finite ends.
-    finite = jnp.maximum(log_densities, jnp.finfo(log_densities.dtype).min / 4)
-    middle = median(finite)
-    upper = quantile(finite, 0.9) - middle
-    is_stranded = middle - log_densities > jnp.maximum(10.0 + 5.0 * dim, 5 * upper)
-    is_stranded = (is_stranded & (done < 0.7)) | jnp.isneginf(log_densities)
-    # The best of eight at random: hardly ever one of the worse half.
-    picked = jax.random.randint(choice_key, (num_particles, 8), 0, num_particles)
-    best = jnp.argmax(log_densities[picked], axis=1)
-    chosen = jnp.take_along_axis(picked, best[:, None], axis=1)[:, 0]
-    jitter = 0.5 * jax.random.normal(jitter_key, particles.shape, particles.dtype)
-    return jnp.where(is_stranded[:, None], particles[chosen] + jitter, particles)
