@@ -34,6 +34,7 @@ from nvgd.movers import (
     Momentum,
     NoiseAware,
     Optax,
+    Resampled,
     polynomial_decay,
 )
 from nvgd.posterior import Posterior, load
@@ -102,6 +103,7 @@ __all__ = [
     "Preconditioned",
     "Projected",
     "QuadraticForm",
+    "Resampled",
     "ResidualDirection",
     "RunStopped",
     "SelfRepulsive",
