@@ -4,13 +4,13 @@ from nvgd import densities, metrics
 from nvgd.checkpoints import CheckpointRefused
 from nvgd.coordinates import Adaptive, Diagonal, Identity
 from nvgd.data import BatchStream
+from nvgd.diagnostics import Diagnosis
 from nvgd.directions import (
     KernelDirection,
     LangevinDirection,
     NeuralDirection,
     ResidualDirection,
 )
-from nvgd.diagnostics import Diagnosis
 from nvgd.errors import InputError, MissingExtraError
 from nvgd.flow import NVGD, SGLD, SVGD, ULA, FlowInfo, FlowState, ParticleFlow
 from nvgd.frontends import from_numpyro, from_pymc, to_blackjax

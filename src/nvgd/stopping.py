@@ -11,7 +11,7 @@ import numpy as np
 from nvgd.chunks import CAPACITY
 from nvgd.diagnostics.held_out import held_out_discrepancy
 from nvgd.diagnostics.measures import standardise
-from nvgd.diagnostics.trend import trend
+from nvgd.diagnostics.trend import robust_spread, trend
 from nvgd.flow import ParticleFlow
 from nvgd.modes import on_all_data
 from nvgd.recipes import Stage
@@ -139,7 +139,7 @@ class AutoLength(AbstractLength):
         if not (np.all(np.isfinite(scores)) and np.all(np.isfinite(log_densities))):
             return
         found = held_out_discrepancy(standardise(np.asarray(particles), scores))
-        noise = float(np.std(log_densities)) / math.sqrt(len(particles))
+        noise = robust_spread(log_densities) / math.sqrt(len(particles))
         drift = trend(run.infos().log_density, noise)
         significance = math.inf if drift is None else drift.significance
         self._rows.append((step, found.value, found.error, significance))

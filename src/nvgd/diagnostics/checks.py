@@ -18,11 +18,13 @@ from nvgd.diagnostics.measures import (
     num_distinct,
     overall_ratio,
     principal_ratios,
-    significances,
     standardise,
     variance_ratios,
 )
-from nvgd.diagnostics.trend import Trend, distance_moved, trend
+from nvgd.diagnostics.trend import Trend, distance_moved, robust_spread, trend
+
+# Degrees of freedom of the tests' law, at least; calibrated on small samples.
+MIN_FREEDOM = 8.0
 
 
 class Thresholds(NamedTuple):
@@ -66,6 +68,8 @@ class Check:
     is_alarm: bool
     where: str = ""
     """The coordinate or direction that is worst, of several."""
+    significance: float = 0.0
+    """Standard errors from what is expected, where that can be said."""
 
 
 class Evidence(NamedTuple):
@@ -96,38 +100,35 @@ def gather(
     shown = directions[::-1] if view.is_whitened else names
     checks: dict[str, Check] = {}
 
-    means = mean_scores(view)
-    checks["mean score"] = _worst(
-        means.values,
-        means.errors,
-        np.abs(means.values / np.maximum(means.errors, 1e-12)),
-        _critical(len(particles), len(means.values), thresholds.level),
-        np.abs(means.values) > thresholds.shift,
-        "0",
-        shown,
-    )
-    for name, found, labels, freedom in (
-        ("variance ratio by coordinate", variance_ratios(particles, scores), names, 1.0),
+    for name, found, labels, freedom, least in (
+        ("mean score", mean_scores(view), shown, 1.0, thresholds.shift),
+        ("variance ratio", overall_ratio(view), ("",), 1.0, thresholds.ratio),
+        (
+            "variance ratio by coordinate",
+            variance_ratios(particles, scores),
+            names,
+            1.0,
+            thresholds.ratio,
+        ),
         # Directions change from fold to fold: fewer particles stand behind each ratio.
-        ("variance ratio by direction", principal_ratios(particles, scores), directions, 0.4),
-        ("variance ratio", _single(*overall_ratio(view)), ("",), 1.0),
+        (
+            "variance ratio by direction",
+            principal_ratios(particles, scores),
+            directions,
+            0.15,
+            thresholds.ratio,
+        ),
     ):
         if len(found.values):
-            checks[name] = _worst(
-                found.values,
-                found.errors,
-                np.abs(significances(found)),
-                _critical(freedom * len(particles), len(found.values), thresholds.level),
-                np.abs(found.values - 1) > thresholds.ratio,
-                "1",
-                labels,
-            )
+            critical = _critical(freedom * len(particles), len(found.values), thresholds.level)
+            expected = 0.0 if name == "mean score" else 1.0
+            checks[name] = _worst(found, expected, least, critical, labels)
     checks |= _distances(view, thresholds)
     if replicates:
         checks["R-hat"] = _agreement([particles, *replicates], names, thresholds)
     log_density_trend = None
     if "log_density" in history:
-        spread = float(np.std(log_densities))
+        spread = robust_spread(log_densities)
         noise = spread / math.sqrt(len(particles) / num_kept)
         log_density_trend = trend(history["log_density"], noise)
         checks |= _trends(log_density_trend, spread, history, thresholds)
@@ -139,11 +140,7 @@ def gather(
     return Evidence(checks, log_density_trend, moved, resolution)
 
 
-def _single(value: float, error: float) -> Identities:
-    return Identities(np.array([value]), np.array([error]))
-
-
-def _critical(num_particles: float, num_tests: int, level: float) -> float:
+def _critical(num_particles: int | float, num_tests: int, level: float) -> float:
     """How many standard errors are alarming, for the largest of several.
 
     Student's t with a quarter of the particles as degrees of freedom: products of positions and
@@ -151,21 +148,20 @@ def _critical(num_particles: float, num_tests: int, level: float) -> float:
     """
     from scipy.stats import t as student
 
-    return float(student.ppf(1 - level / (2 * num_tests), max(num_particles / 4, 3.0)))
+    return float(student.ppf(1 - level / (2 * num_tests), max(num_particles / 4, MIN_FREEDOM)))
 
 
 def _worst(
-    values: np.ndarray,
-    errors: np.ndarray,
-    sizes: np.ndarray,
-    critical: float,
-    matters: np.ndarray,
-    expected: str,
-    labels: Sequence[str],
+    found: Identities, expected: float, least: float, critical: float, labels: Sequence[str]
 ) -> Check:
+    """The identity that is furthest off among those that are off by enough to matter."""
+    sizes = np.abs(found.significances)
+    matters = np.abs(found.values - expected) > least
     worst = int(np.argmax(np.where(matters, sizes, sizes * 1e-6)))
     is_alarm = bool(sizes[worst] > critical and matters[worst])
-    return Check(float(values[worst]), float(errors[worst]), expected, is_alarm, labels[worst])
+    value, error = float(found.values[worst]), float(found.errors[worst])
+    significance = float(found.significances[worst])
+    return Check(value, error, f"{expected:g}", is_alarm, labels[worst], significance)
 
 
 def _distances(view: View, thresholds: Thresholds) -> dict[str, Check]:
@@ -180,6 +176,7 @@ def _distances(view: View, thresholds: Thresholds) -> dict[str, Check]:
             "≤ 0 within its error",
             held_out.significance > thresholds.discrepancy_errors
             and held_out.value > thresholds.discrepancy * dim,
+            significance=held_out.significance,
         ),
         "kernelised Stein discrepancy": Check(
             kernel.value,
@@ -213,6 +210,7 @@ def _trends(
             "0",
             abs(found.significance) > thresholds.drift_errors
             and abs(found.drift) > thresholds.drift * spread,
+            significance=found.significance,
         )
     recorded = trend(history.get("stein_discrepancy", np.empty(0)), 0.0)
     if recorded is not None:
