@@ -1,16 +1,22 @@
 """Networks f_θ that stand for the witness; any Equinox module from (d,) to (d,) will do."""
 
+import functools
+import math
 from abc import abstractmethod
 from collections.abc import Callable
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from nvgd.errors import InputError, check_count
 
 Witness = Callable[[Float[Array, " d"]], Float[Array, " d"]]
+
+# Of a standard normal cut off at two standard deviations.
+TRUNCATED_SD = 0.87962566103423978
 
 
 class AbstractBatchedWitness(eqx.Module):
@@ -59,16 +65,8 @@ class MLP(AbstractBatchedWitness):
         check_count("dim", dim)
         check_count("width", width)
         check_count("depth", depth)
-        sizes = [dim, *[width] * depth, dim]
-        draw = jax.nn.initializers.he_normal(in_axis=-1, out_axis=-2)
-        self.weights = [
-            draw(k, (outputs, inputs), dtype)
-            for k, inputs, outputs in zip(
-                jax.random.split(key, depth + 1), sizes[:-1], sizes[1:], strict=True
-            )
-        ]
-        self.biases = [jnp.zeros(outputs, dtype) for outputs in sizes[1:]]
-        self.scale = jnp.ones((), dtype)
+        sizes = (dim, *[width] * depth, dim)
+        self.weights, self.biases, self.scale = _initial_layers(key, sizes, dtype)
 
     def zeroed(self) -> "MLP":
         """The same hidden layers, with an output layer that gives zero everywhere."""
@@ -97,6 +95,22 @@ class MLP(AbstractBatchedWitness):
             stacked = jnp.concatenate([(before * gate)[:, None], tangents], axis=1)
         stacked = stacked @ self.weights[-1].T
         return self.scale * (stacked[:, 0] + self.biases[-1]), self.scale * stacked[:, 1:]
+
+
+@functools.partial(jax.jit, static_argnames=("sizes", "dtype"))
+def _initial_layers(
+    key: PRNGKeyArray, sizes: tuple[int, ...], dtype: jnp.dtype | None
+) -> tuple[list[Array], list[Array], Array]:
+    """He's truncated normal weights from one draw for all layers, zero biases, a scale of one."""
+    shapes = list(zip(sizes[1:], sizes[:-1], strict=True))
+    ends = np.cumsum([math.prod(shape) for shape in shapes])
+    draws = jax.random.truncated_normal(key, -2.0, 2.0, (int(ends[-1]),), dtype)
+    weights = [
+        math.sqrt(2 / shape[1]) / TRUNCATED_SD * part.reshape(shape)
+        for shape, part in zip(shapes, jnp.split(draws, ends[:-1]), strict=True)
+    ]
+    biases = [jnp.zeros(outputs, draws.dtype) for outputs in sizes[1:]]
+    return weights, biases, jnp.ones((), draws.dtype)
 
 
 def check_witness(witness: Witness, dim: int, dtype: jnp.dtype) -> None:

@@ -8,19 +8,20 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
-from nvgd.directions.base import AbstractDirection, Diagnostics
+from nvgd.directions.base import AbstractDirection, Diagnostics, Fit, WitnessField
 from nvgd.errors import (
     InputError,
     check_count,
     check_fraction,
+    check_kind,
     check_step_size,
     check_transformation,
     plain,
 )
+from nvgd.regularisers import AbstractRegulariser, PowerNorm
 from nvgd.stein import (
     AbstractDivergence,
     choose_divergence,
-    regularised_terms,
     values_and_divergences,
 )
 from nvgd.trees import all_finite, where
@@ -73,6 +74,7 @@ class NeuralDirection(AbstractDirection[NeuralState]):
         train_fraction: share of the particles to train on; the rest validate.
         divergence: "auto" (exact in low dimension), "exact", "hutchinson", or an estimator such
             as `HutchinsonDivergence("gaussian")`, which is the paper's.
+        regulariser: what stands for ½|f|² in the objective: `PowerNorm(p)`, `QuadraticForm(Q)`.
         restore_best: end with the weights that were best on the validation particles; False keeps
             the last ones, as the published code does.
     """
@@ -87,8 +89,8 @@ class NeuralDirection(AbstractDirection[NeuralState]):
     train_fraction: float = eqx.field(default=2 / 3, converter=plain)
     divergence: AbstractDivergence | Literal["auto", "exact", "hutchinson"] = "auto"
     restore_best: bool = eqx.field(default=True, converter=plain)
+    regulariser: AbstractRegulariser = PowerNorm(2.0)
 
-    noise_share: ClassVar[float] = 0.0
     min_particles: ClassVar[int] = 2
 
     def __check_init__(self):
@@ -101,6 +103,7 @@ class NeuralDirection(AbstractDirection[NeuralState]):
         check_count("patience", self.patience)
         check_fraction("train_fraction", self.train_fraction)
         choose_divergence(self.divergence, dim=1)
+        check_kind("regulariser", self.regulariser, AbstractRegulariser, "PowerNorm(2.0)")
         if self.witness is not None and not callable(self.witness):
             raise InputError(f"witness must be an Equinox module, got {self.witness!r}.")
 
@@ -108,6 +111,7 @@ class NeuralDirection(AbstractDirection[NeuralState]):
         """A fresh witness, or the one that was given, in the particles' precision."""
         self.check_particles(particles)
         dim, dtype = particles.shape[1], particles.dtype
+        self.regulariser.check_dim(dim)
         witness = self.witness
         if witness is None:
             witness = MLP(dim, width=self.width, depth=self.depth, key=key)
@@ -129,6 +133,17 @@ class NeuralDirection(AbstractDirection[NeuralState]):
         state, diagnostics = self.train(particles, scores, state, key=key)
         return jax.vmap(state.witness)(particles), state, diagnostics
 
+    def fit(self, particles, scores, state, *, view, key):
+        """The trained witness is the field."""
+        del view
+        velocities, state, diagnostics = self(particles, scores, state, key=key)
+        return Fit(velocities, WitnessField(state.witness), state, diagnostics)
+
+    @property
+    def has_field(self):
+        """The witness."""
+        return True
+
     def train(
         self,
         particles: Float[Array, "n d"],
@@ -136,8 +151,12 @@ class NeuralDirection(AbstractDirection[NeuralState]):
         state: NeuralState,
         *,
         key: PRNGKeyArray,
+        alternatives: Float[Array, "k n d"] | None = None,
     ) -> tuple[NeuralState, Diagnostics]:
-        """Up to P ascent steps on θ with the particles held fixed."""
+        """Up to P ascent steps on θ with the particles held fixed.
+
+        `alternatives` are other estimates of the scores, which the ascent steps use in turn.
+        """
         num_particles, dim = particles.shape
         split_key, validation_key, training_key = jax.random.split(key, 3)
         estimator = choose_divergence(self.divergence, dim)
@@ -159,8 +178,11 @@ class NeuralDirection(AbstractDirection[NeuralState]):
         ) -> Float[Array, ""]:
             witness = eqx.combine(parameters, buffers, state.skeleton)
             part_particles, part_scores = part
-            field = values_and_divergences(witness, part_particles, probes, estimator.weight)
-            return jnp.mean(regularised_terms(*field, part_scores))
+            values, divergences = values_and_divergences(
+                witness, part_particles, probes, estimator.weight
+            )
+            gains = jnp.sum(values * part_scores, axis=-1) + divergences
+            return jnp.mean(gains - self.regulariser(values))
 
         def judge(loop: _Training) -> _Training:
             """Compare the present weights with the best so far on the validation particles."""
@@ -177,7 +199,11 @@ class NeuralDirection(AbstractDirection[NeuralState]):
             probes = estimator.probes(
                 jax.random.fold_in(training_key, loop.steps), num_train, dim, particles.dtype
             )
-            gradients = jax.grad(discrepancy)(loop.parameters, train, probes)
+            part = train
+            if alternatives is not None:
+                rows = order[:num_train]
+                part = particles[rows], alternatives[loop.steps % len(alternatives)][rows]
+            gradients = jax.grad(discrepancy)(loop.parameters, part, probes)
             # Optax descends.
             gradients = jax.tree.map(jnp.negative, gradients)
             updates, optimizer = transformation.update(gradients, loop.optimizer, loop.parameters)
