@@ -3,7 +3,7 @@
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
@@ -55,7 +55,9 @@ class Thresholds(NamedTuple):
     drift_errors: float = 3.0
     """Standard errors that it must exceed."""
     capped: float = 0.5
-    """Largest share of capped, rejected or rescued moves at the end of a run."""
+    """Largest share of capped moves, or of rescued particles, at the end of a run."""
+    rejected: float = 0.9
+    """Largest share of rejected moves."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -226,15 +228,16 @@ def _shares(
 ) -> dict[str, Check]:
     """What the mover did to moves over the last tenth of the run."""
     checks: dict[str, Check] = {}
-    measured: dict[str, Any] = {
-        "share of capped moves": history.get("share_capped"),
-        "share of rejected moves": history.get("share_rejected"),
-    }
+    measured: dict[str, np.ndarray] = {}
+    if "share_capped" in history:
+        measured["share of capped moves"] = history["share_capped"]
+    if "acceptance" in history:
+        measured["share of rejected moves"] = 1 - history["acceptance"]
     if "num_rescued" in history:
         measured["share of rescued particles"] = history["num_rescued"] / num_particles
     for name, values in measured.items():
-        if values is not None and len(values):
+        if len(values):
             share = float(np.mean(values[-max(len(values) // 10, 1) :]))
-            expected = f"below {thresholds.capped}"
-            checks[name] = Check(share, None, expected, share > thresholds.capped)
+            largest = thresholds.rejected if "rejected" in name else thresholds.capped
+            checks[name] = Check(share, None, f"below {largest}", share > largest)
     return checks
