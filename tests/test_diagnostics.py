@@ -1,6 +1,7 @@
 """Verdicts: right on exact draws and on draws that were spoilt, and what they rest on."""
 
 import json
+import re
 
 import jax
 import jax.numpy as jnp
@@ -65,8 +66,6 @@ def test_exact_draws_are_converged():
 def test_spoilt_draws_are_told_from_exact_ones(posterior, verdict, reason):
     diagnosis = posterior.diagnose()
     assert diagnosis.verdict == verdict
-    import re
-
     assert re.search(reason, diagnosis.reason), diagnosis.reason
     assert diagnosis.advice
     data = json.loads(json.dumps(diagnosis.to_dict()))
@@ -141,9 +140,9 @@ def test_a_trend_says_how_much_longer():
     found = trend(path, noise=0.05)
     assert found is not None
     assert found.significance > 10
-    # A window is fifty steps: until its drift is below the error.
-    drift = lambda t: 10 * np.exp(-t / 100) * (np.exp(0.5) - 1)  # noqa: E731
-    assert drift(150 + found.num_steps_more) < 2.5 * found.error
+    # Windows are fifty steps long: their drift then is about the error.
+    last = 150 + found.num_steps_more
+    assert 10 * np.exp(-last / 100) * (np.exp(0.5) - 1) < 2.5 * found.error
     assert found.num_steps_more < 500
     assert trend(path[:5], noise=0.1) is None
     still = trend(np.random.default_rng(7).normal(size=400), noise=0.1)
@@ -153,7 +152,8 @@ def test_a_trend_says_how_much_longer():
 
 def test_too_few_steps_and_as_many_as_advised():
     options = {"num_particles": 100, "progress": False}
-    early = nvgd.sample(UNIT, nvgd.SVGD(0.3), num_steps=14, initial=nvgd.Jittered(5.0 * jnp.ones(2)), **options)  # fmt: skip
+    far = nvgd.Jittered(5.0 * jnp.ones(2))
+    early = nvgd.sample(UNIT, nvgd.SVGD(0.3), num_steps=14, initial=far, **options)
     diagnosis = early.diagnose()
     assert diagnosis.verdict == "not yet"
     advised = int(diagnosis.advice.split("num_steps=")[1].split(".")[0])
