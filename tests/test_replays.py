@@ -114,7 +114,5 @@ def test_what_cannot_be_drawn(small, tmp_path):
     mala = nvgd.ParticleFlow(
         nvgd.Identity(), nvgd.LangevinDirection(), nvgd.Metropolis(nvgd.Euler(0.3))
     )
-    with pytest.raises(
-        nvgd.InputError, match=r"Metropolis moves particles by .* another"
-    ):
+    with pytest.raises(nvgd.InputError, match=r"Metropolis moves particles by .* another"):
         run(mala, num_steps=2).sample(3)

@@ -1,6 +1,6 @@
 """Capped steps in units of the particles' own spread, and rebirth of stranded particles."""
 
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
@@ -9,13 +9,57 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from nvgd.errors import check_count, check_positive, plain
 from nvgd.movers.base import AbstractMover
-from nvgd.robust import median, quantile
+from nvgd.robust import can_fit_scatter, median, quantile
 
 # How many times further than alone the particles may go together.
 COMMON_CAPS = 3.0
+# Velocities are averaged over about ten steps, to tell signal from noise.
+MEMORY = 0.9
+# However noisy, steps are not made smaller than this share.
+SMALLEST_GAIN = 0.01
 
 
-class Capped(AbstractMover[Float[Array, ""]]):
+class RunningMean(NamedTuple):
+    """Of velocities, and of their squared lengths, a row each."""
+
+    mean: Float[Array, "m d"]
+    square: Float[Array, "m 1"]
+
+    @classmethod
+    def zero(cls, like: Float[Array, "m d"]) -> "RunningMean":
+        """Nothing seen yet."""
+        return cls(jnp.zeros_like(like), jnp.zeros_like(like[:, :1]))
+
+    def add(self, velocities: Float[Array, "m d"]) -> "RunningMean":
+        """One more step."""
+        square = jnp.sum(velocities**2, axis=1, keepdims=True)
+        return RunningMean(
+            MEMORY * self.mean + (1 - MEMORY) * velocities,
+            MEMORY * self.square + (1 - MEMORY) * square,
+        )
+
+    def gain(self, step: Int[Array, ""]) -> Float[Array, "m 1"]:
+        """|E v|²/E|v|², the share of v that is signal, corrected for how few steps it has seen."""
+        forgotten = MEMORY ** (step + 1.0)
+        share = jnp.sum(self.mean**2, axis=1, keepdims=True) / (self.square + 1e-30)
+        share = share / (1 - forgotten)
+        # What noise alone would show.
+        chance = (1 - MEMORY) / (1 + MEMORY) * (1 + forgotten) / (1 - forgotten)
+        chance = jnp.where(step < 5, 0.0, chance)
+        gain = jnp.clip((share - chance) / (1 - chance), SMALLEST_GAIN, 1.0)
+        return gain.astype(self.mean.dtype)
+
+
+class CappedState(NamedTuple):
+    """What the last steps were like; means are kept up only where scores come from minibatches."""
+
+    shared: RunningMean
+    own: RunningMean
+    share_capped: Float[Array, ""]
+    """Of the particles that wanted to go further in the last step than they may."""
+
+
+class Capped(AbstractMover[CappedState]):
     """x ← x + ⌈v̄⌉₃ + ⌈v − v̄⌉₁ with ⌈v⌉ₖ = min(ε, kc/|v|) v: a cap for each particle.
 
     |v| is the root mean square over coordinates and v̄ the median of the velocities, which all
@@ -24,6 +68,16 @@ class Capped(AbstractMover[Float[Array, ""]]):
     up the others; all together may go three times as far, so that a distant target is soon
     reached. Over the second half of a run whose length is known (`sample` tells), ε and c fall to
     a tenth.
+
+    With minibatches v is a signal with noise, most of which all particles share. v̄ and v − v̄ are
+    multiplied by |E v|²/E|v|², the expectations over the last ten steps: the gain that makes the
+    expected error fall fastest, so that steps shrink once noise is all there is (Schaul, Zhang and
+    LeCun, "No more pesky learning rates", 2013).
+
+    With too few particles to know their scatter (fewer than 1.25 a dimension) the coordinates can
+    only be scaled one by one. A cap for each coordinate, c over the root mean square of its
+    velocities over particles, takes the place of those above: Adam's normalisation, over the
+    ensemble instead of over time; v is averaged over ten steps then.
 
     Particles that are stranded, with a log density so far below the others' that no path of
     sensible length leads back, are reborn every so many steps beside one of the better half: until
@@ -56,12 +110,16 @@ class Capped(AbstractMover[Float[Array, ""]]):
         return eqx.tree_at(lambda mover: mover.horizon, self, jnp.asarray(float(num_steps)))
 
     def init(self, particles):
-        """The share of particles whose last step was capped."""
-        return jnp.zeros((), particles.dtype)
+        """No steps yet."""
+        return CappedState(
+            RunningMean.zero(particles[:1]),
+            RunningMean.zero(particles),
+            jnp.zeros((), particles.dtype),
+        )
 
     def diagnostics(self, state):
-        """How many of the particles still wanted to go further than they may."""
-        return {"share_capped": state}
+        """How many of the particles are still under way."""
+        return {"share_capped": state.share_capped}
 
     def __call__(
         self,
@@ -77,32 +135,42 @@ class Capped(AbstractMover[Float[Array, ""]]):
         view=None,
     ):
         """One capped step; then, if it is their turn, the rebirths."""
-        del noise_share, state, field, view
-        moved, share = self._stepped(particles, velocities, median(velocities)[None], step)
+        del noise_share, field
+        is_noisy = view is not None and view.batch is not None
+        moved, state = self._moved(particles, velocities, velocities, state, step, is_noisy)
         others = moved, log_densities
-        return self._with_rebirths(moved, log_densities, others, step, key), share
+        return self._with_rebirths(moved, log_densities, others, step, key), state
 
     def carry(self, points, velocities, noise_share, state, *, leaders, log_densities, step, key):
-        """With the shift that the particles share; reborn, where they are stranded, beside them."""
-        del noise_share, state
-        shared = median(leaders.fit.velocities)[None]
-        moved, share = self._stepped(points, velocities, shared, step)
+        """With the shift and the caps of the particles; reborn, if stranded, beside them."""
+        del noise_share
+        is_noisy = leaders.view.batch is not None
+        theirs = leaders.fit.velocities
+        moved, state = self._moved(points, velocities, theirs, state, step, is_noisy)
         others = leaders.particles, leaders.log_densities
-        return self._with_rebirths(moved, log_densities, others, step, key), share
+        return self._with_rebirths(moved, log_densities, others, step, key), state
 
-    def _stepped(
+    def _moved(
         self,
         particles: Float[Array, "n d"],
         velocities: Float[Array, "n d"],
-        shared: Float[Array, "1 d"],
+        of_all: Float[Array, "m d"],
+        state: CappedState,
         step: Int[Array, ""],
-    ) -> tuple[Float[Array, "n d"], Float[Array, ""]]:
+        is_noisy: bool,
+    ) -> tuple[Float[Array, "n d"], CappedState]:
+        """One step; `of_all` are the velocities that say what is shared and what is fast."""
+        if can_fit_scatter(*of_all.shape):
+            displacements, state = self._displacements(
+                velocities, median(of_all)[None], state, step, is_noisy
+            )
+        else:
+            state = state._replace(own=state.own.add(velocities))
+            mean = state.own.mean / (1 - MEMORY ** (step + 1.0)).astype(particles.dtype)
+            among = mean if of_all is velocities else of_all
+            displacements = self._by_coordinate(mean, among)
         decay = 0.1 ** jnp.clip(2 * step / self.horizon - 1, 0.0, 1.0)
-        own = velocities - shared
-        shift = self._capped(shared, COMMON_CAPS * self.cap) + self._capped(own, self.cap)
-        is_capped = self.step_size * _speeds(own) > self.cap
-        share = jnp.mean(is_capped.astype(particles.dtype))
-        return particles + decay.astype(particles.dtype) * shift, share
+        return particles + decay.astype(particles.dtype) * displacements, state
 
     def _with_rebirths(
         self,
@@ -118,6 +186,30 @@ class Capped(AbstractMover[Float[Array, ""]]):
         return jax.lax.cond(
             is_due, lambda: _reborn(moved, log_densities, *others, done, key), lambda: moved
         )
+
+    def _displacements(
+        self,
+        velocities: Float[Array, "n d"],
+        shared: Float[Array, "1 d"],
+        state: CappedState,
+        step: Int[Array, ""],
+        is_noisy: bool,
+    ) -> tuple[Float[Array, "n d"], CappedState]:
+        """Together, and each particle against the others."""
+        own = velocities - shared
+        if is_noisy:
+            state = state._replace(shared=state.shared.add(shared), own=state.own.add(own))
+            shared, own = state.shared.gain(step) * shared, state.own.gain(step) * own
+        is_capped = self.step_size * _speeds(own) > self.cap
+        state = state._replace(share_capped=jnp.mean(is_capped.astype(own.dtype)))
+        shift = self._capped(shared, COMMON_CAPS * self.cap)
+        return shift + self._capped(own, self.cap), state
+
+    def _by_coordinate(
+        self, velocities: Float[Array, "n d"], among: Float[Array, "m d"]
+    ) -> Float[Array, "n d"]:
+        speed = jnp.sqrt(jnp.mean(among**2, axis=0))
+        return jnp.minimum(self.step_size, self.cap / (speed + 1e-12)) * velocities
 
     def _capped(self, velocities: Float[Array, "n d"], cap: float) -> Float[Array, "n d"]:
         return jnp.minimum(self.step_size, cap / (_speeds(velocities) + 1e-12)) * velocities
