@@ -1,6 +1,6 @@
 """Capped steps in units of the particles' own spread."""
 
-from typing import ClassVar, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
@@ -11,6 +11,9 @@ from nvgd.errors import check_count, check_positive, plain
 from nvgd.movers.base import AbstractMover
 from nvgd.movers.rebirth import LATEST, reborn, resampled
 from nvgd.robust import can_fit_scatter, median
+
+if TYPE_CHECKING:
+    from nvgd.views import View
 
 # How many times further than alone the particles may go together.
 COMMON_CAPS = 3.0
@@ -54,10 +57,12 @@ class RunningMean(NamedTuple):
 
 
 class CappedState(NamedTuple):
-    """What the last steps were like; kept up only where scores come from minibatches."""
+    """What the last steps were like; means are kept up only where scores come from minibatches."""
 
     shared: RunningMean
     own: RunningMean
+    share_capped: Float[Array, ""]
+    """Of the particles that wanted to go further in the last step than they may."""
 
 
 class Capped(AbstractMover[CappedState]):
@@ -102,6 +107,7 @@ class Capped(AbstractMover[CappedState]):
     horizon: Float[Array, ""] = eqx.field(default=jnp.inf, converter=jnp.asarray)
 
     takes_noise: ClassVar[bool] = False
+    carries: ClassVar[bool] = True
     rescues: ClassVar[bool] = True
 
     def __check_init__(self):
@@ -115,7 +121,15 @@ class Capped(AbstractMover[CappedState]):
 
     def init(self, particles):
         """No steps yet."""
-        return CappedState(RunningMean.zero(particles[:1]), RunningMean.zero(particles))
+        return CappedState(
+            RunningMean.zero(particles[:1]),
+            RunningMean.zero(particles),
+            jnp.zeros((), particles.dtype),
+        )
+
+    def diagnostics(self, state):
+        """How many of the particles are still under way."""
+        return {"share_capped": state.share_capped}
 
     def __call__(
         self,
@@ -132,52 +146,95 @@ class Capped(AbstractMover[CappedState]):
     ):
         """One capped step; then, if it is their turn, the rebirths."""
         del noise_share, field
-        done = step / self.horizon
-        decay = 0.1 ** jnp.clip(2 * done - 1, 0.0, 1.0)
-        if can_fit_scatter(*particles.shape):
-            is_noisy = view is not None and view.batch is not None
-            displacements, state = self._displacements(velocities, state, step, is_noisy)
+        is_noisy = view is not None and view.batch is not None
+        moved, state = self._moved(particles, velocities, velocities, state, step, is_noisy)
+        others = moved, log_densities
+        return self._with_rebirths(moved, log_densities, others, view, step, key), state
+
+    def carry(self, points, velocities, noise_share, state, *, leaders, log_densities, step, key):
+        """With the shift and the caps of the particles; reborn, if stranded, beside them."""
+        del noise_share
+        is_noisy = leaders.view.batch is not None
+        theirs = leaders.fit.velocities
+        moved, state = self._moved(points, velocities, theirs, state, step, is_noisy)
+        others = leaders.particles, leaders.log_densities
+        return self._with_rebirths(moved, log_densities, others, leaders.view, step, key), state
+
+    def _moved(
+        self,
+        particles: Float[Array, "n d"],
+        velocities: Float[Array, "n d"],
+        of_all: Float[Array, "m d"],
+        state: CappedState,
+        step: Int[Array, ""],
+        is_noisy: bool,
+    ) -> tuple[Float[Array, "n d"], CappedState]:
+        """One step; `of_all` are the velocities that say what is shared and what is fast."""
+        if can_fit_scatter(*of_all.shape):
+            displacements, state = self._displacements(
+                velocities, median(of_all)[None], state, step, is_noisy
+            )
         else:
             state = state._replace(own=state.own.add(velocities))
-            displacements = self._by_coordinate(
-                state.own.mean / (1 - MEMORY ** (step + 1.0)).astype(particles.dtype)
-            )
-        moved = particles + decay.astype(particles.dtype) * displacements
+            mean = state.own.mean / (1 - MEMORY ** (step + 1.0)).astype(particles.dtype)
+            among = mean if of_all is velocities else of_all
+            displacements = self._by_coordinate(mean, among)
+        decay = 0.1 ** jnp.clip(2 * step / self.horizon - 1, 0.0, 1.0)
+        return particles + decay.astype(particles.dtype) * displacements, state
+
+    def _with_rebirths(
+        self,
+        moved: Float[Array, "n d"],
+        log_densities: Float[Array, " n"],
+        others: tuple[Float[Array, "m d"], Float[Array, " m"]],
+        view: "View | None",
+        step: Int[Array, ""],
+        key: PRNGKeyArray,
+    ) -> Float[Array, "n d"]:
         is_due = step % self.rebirth_every == self.rebirth_every - 1
         is_lost = jnp.any(jnp.isneginf(log_densities))
+        done = step / self.horizon
         moved = jax.lax.cond(
-            is_due | is_lost, lambda: reborn(moved, log_densities, done, key), lambda: moved
+            is_due | is_lost,
+            lambda: reborn(moved, log_densities, *others, done, key),
+            lambda: moved,
         )
-        if view is None or view.batch is not None or not can_fit_scatter(*particles.shape):
-            return moved, state
+        if view is None or view.batch is not None or not can_fit_scatter(*others[0].shape):
+            return moved
         # Early, the particles on their way would die for those that have arrived.
         is_due = is_due & (done > EARLIEST) & (done < LATEST)
-        volumes = view.frame.log_volumes(particles)
-        moved = jax.lax.cond(
-            is_due, lambda: resampled(moved, log_densities + volumes, key), lambda: moved
+        volumes = view.frame.log_volumes(moved)
+        return jax.lax.cond(
+            is_due, lambda: resampled(moved, log_densities + volumes, others[0], key), lambda: moved
         )
-        return moved, state
 
     def _displacements(
         self,
         velocities: Float[Array, "n d"],
+        shared: Float[Array, "1 d"],
         state: CappedState,
         step: Int[Array, ""],
         is_noisy: bool,
     ) -> tuple[Float[Array, "n d"], CappedState]:
         """Together, and each particle against the others."""
-        shared = median(velocities)[None]
         own = velocities - shared
         if is_noisy:
-            state = CappedState(state.shared.add(shared), state.own.add(own))
+            state = state._replace(shared=state.shared.add(shared), own=state.own.add(own))
             shared, own = state.shared.gain(step) * shared, state.own.gain(step) * own
+        is_capped = self.step_size * _speeds(own) > self.cap
+        state = state._replace(share_capped=jnp.mean(is_capped.astype(own.dtype)))
         shift = self._capped(shared, COMMON_CAPS * self.cap)
         return shift + self._capped(own, self.cap), state
 
-    def _by_coordinate(self, velocities: Float[Array, "n d"]) -> Float[Array, "n d"]:
-        speed = jnp.sqrt(jnp.mean(velocities**2, axis=0))
+    def _by_coordinate(
+        self, velocities: Float[Array, "n d"], among: Float[Array, "m d"]
+    ) -> Float[Array, "n d"]:
+        speed = jnp.sqrt(jnp.mean(among**2, axis=0))
         return jnp.minimum(self.step_size, self.cap / (speed + 1e-12)) * velocities
 
     def _capped(self, velocities: Float[Array, "n d"], cap: float) -> Float[Array, "n d"]:
-        speed = jnp.sqrt(jnp.mean(velocities**2, axis=1, keepdims=True))
-        return jnp.minimum(self.step_size, cap / (speed + 1e-12)) * velocities
+        return jnp.minimum(self.step_size, cap / (_speeds(velocities) + 1e-12)) * velocities
+
+
+def _speeds(velocities: Float[Array, "n d"]) -> Float[Array, "n 1"]:
+    return jnp.sqrt(jnp.mean(velocities**2, axis=1, keepdims=True))

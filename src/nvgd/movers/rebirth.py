@@ -19,40 +19,45 @@ LARGEST_CHANGE = 1.0
 def reborn(
     particles: Float[Array, "n d"],
     log_densities: Float[Array, " n"],
+    others: Float[Array, "m d"],
+    their_log_densities: Float[Array, " m"],
     done: Float[Array, ""],
     key: PRNGKeyArray,
 ) -> Float[Array, "n d"]:
-    """The particles, stranded ones half a unit beside a good one."""
+    """The particles, stranded ones half a unit beside a good one of the others."""
     num_particles, dim = particles.shape
     choice_key, jitter_key = jax.random.split(key)
     # Bisection needs finite ends.
-    finite = jnp.maximum(log_densities, jnp.finfo(log_densities.dtype).min / 4)
+    finite = jnp.maximum(their_log_densities, jnp.finfo(their_log_densities.dtype).min / 4)
     middle = median(finite)
     upper = quantile(finite, 0.9) - middle
     is_stranded = middle - log_densities > jnp.maximum(10.0 + 5.0 * dim, 5 * upper)
     is_stranded = (is_stranded & (done < LATEST)) | jnp.isneginf(log_densities)
     # The best of eight at random: hardly ever one of the worse half.
-    picked = jax.random.randint(choice_key, (num_particles, 8), 0, num_particles)
-    best = jnp.argmax(log_densities[picked], axis=1)
+    picked = jax.random.randint(choice_key, (num_particles, 8), 0, len(others))
+    best = jnp.argmax(their_log_densities[picked], axis=1)
     chosen = jnp.take_along_axis(picked, best[:, None], axis=1)[:, 0]
     jitter = 0.5 * jax.random.normal(jitter_key, particles.shape, particles.dtype)
-    return jnp.where(is_stranded[:, None], particles[chosen] + jitter, particles)
+    return jnp.where(is_stranded[:, None], others[chosen] + jitter, particles)
 
 
 def resampled(
-    particles: Float[Array, "n d"], log_densities: Float[Array, " n"], key: PRNGKeyArray
+    particles: Float[Array, "n d"],
+    log_densities: Float[Array, " n"],
+    others: Float[Array, "m d"],
+    key: PRNGKeyArray,
 ) -> Float[Array, "n d"]:
     """One systematic resampling with weights ∝ (p/q)ᶜ, c = 3/(10 + d), copies moved aside.
 
     It is a step of the birth–death process of Lu, Lu and Nolen ("Accelerating Langevin sampling
     with birth–death", 2019), in which particles die at the rate log q − log p above its mean, so
     that within a mode, where the flow has made q/p constant, nothing happens, and between modes
-    the constants become equal. q is estimated from the distance r to the eighth neighbour,
-    log q = −d log r; the more dimensions, the worse, and the smaller c.
+    the constants become equal. q is estimated from the distance r to the eighth neighbour
+    among the others, log q = −d log r; the more dimensions, the worse, and the smaller c.
     """
     num_particles, dim = particles.shape
     copy_key, jitter_key = jax.random.split(key)
-    others = particles[:MOST_NEIGHBOURS]
+    others = others[:MOST_NEIGHBOURS]
     squares = jnp.sum(others**2, axis=1)[:, None] + jnp.sum(particles**2, axis=1)
     squares = jnp.maximum(squares - 2 * others @ particles.T, 0.0)
     # A particle is its own first neighbour.
