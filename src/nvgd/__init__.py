@@ -10,6 +10,7 @@ from nvgd.directions import (
     NeuralDirection,
     ResidualDirection,
 )
+from nvgd.divergences import ExactDivergence, HutchinsonDivergence
 from nvgd.errors import InputError, MissingExtraError
 from nvgd.flow import NVGD, SGLD, SVGD, ULA, FlowInfo, FlowState, ParticleFlow
 from nvgd.frontends import from_numpyro, from_pymc, to_blackjax
@@ -21,8 +22,6 @@ from nvgd.posterior import Posterior, load
 from nvgd.sampling import RunStopped, sample
 from nvgd.starts import Jittered
 from nvgd.stein import (
-    ExactDivergence,
-    HutchinsonDivergence,
     divergence,
     regularised_stein_discrepancy,
     stein_discrepancy,
