@@ -2,24 +2,44 @@
 
 from nvgd import densities, metrics
 from nvgd.checkpoints import CheckpointRefused
-from nvgd.coordinates import Adaptive, Diagonal, Identity
+from nvgd.coordinates import Adaptive, Curved, Diagonal, Identity, Preconditioned, Whitened
 from nvgd.data import BatchStream
+from nvgd.diagnostics import Diagnosis
 from nvgd.directions import (
+    Annealed,
+    Cycles,
+    Halves,
     KernelDirection,
     LangevinDirection,
+    LangevinFraction,
+    LearnedPower,
     NeuralDirection,
+    Projected,
     ResidualDirection,
+    SelfRepulsive,
+    StochasticStein,
 )
 from nvgd.divergences import ExactDivergence, HutchinsonDivergence
 from nvgd.errors import InputError, MissingExtraError
+from nvgd.exact import MALA, MetropolisNVGD
 from nvgd.flow import NVGD, SGLD, SVGD, ULA, FlowInfo, FlowState, ParticleFlow
 from nvgd.frontends import from_numpyro, from_pymc, to_blackjax
+from nvgd.information import fisher_information, hessian_information
 from nvgd.kernels import IMQ, RBF
 from nvgd.laplace import Laplace
 from nvgd.models import Model
-from nvgd.movers import Capped, Euler, Optax, polynomial_decay
+from nvgd.movers import (
+    Capped,
+    Euler,
+    Metropolis,
+    Momentum,
+    NoiseAware,
+    Optax,
+    polynomial_decay,
+)
 from nvgd.posterior import Posterior, load
-from nvgd.sampling import RunStopped, sample
+from nvgd.regularisers import PowerNorm, QuadraticForm
+from nvgd.sampling import NoRest, RunStopped, sample
 from nvgd.starts import Jittered
 from nvgd.stein import (
     divergence,
@@ -28,12 +48,15 @@ from nvgd.stein import (
     stein_operator,
 )
 from nvgd.target import Target
+from nvgd.transport import Transport, learn_transport
+from nvgd.weights import Weighted
 from nvgd.witnesses import MLP
 
 __version__ = "0.1.0"
 
 __all__ = [
     "IMQ",
+    "MALA",
     "MLP",
     "NVGD",
     "RBF",
@@ -41,34 +64,58 @@ __all__ = [
     "SVGD",
     "ULA",
     "Adaptive",
+    "Annealed",
     "BatchStream",
     "Capped",
     "CheckpointRefused",
+    "Curved",
+    "Cycles",
+    "Diagnosis",
     "Diagonal",
     "Euler",
     "ExactDivergence",
     "FlowInfo",
     "FlowState",
+    "Halves",
     "HutchinsonDivergence",
     "Identity",
     "InputError",
     "Jittered",
     "KernelDirection",
     "LangevinDirection",
+    "LangevinFraction",
     "Laplace",
+    "LearnedPower",
+    "Metropolis",
+    "MetropolisNVGD",
     "MissingExtraError",
     "Model",
+    "Momentum",
     "NeuralDirection",
+    "NoRest",
+    "NoiseAware",
     "Optax",
     "ParticleFlow",
     "Posterior",
+    "PowerNorm",
+    "Preconditioned",
+    "Projected",
+    "QuadraticForm",
     "ResidualDirection",
     "RunStopped",
+    "SelfRepulsive",
+    "StochasticStein",
     "Target",
+    "Transport",
+    "Weighted",
+    "Whitened",
     "densities",
     "divergence",
+    "fisher_information",
     "from_numpyro",
     "from_pymc",
+    "hessian_information",
+    "learn_transport",
     "load",
     "metrics",
     "polynomial_decay",

@@ -58,6 +58,13 @@ def check_fraction(name: str, value: float) -> None:
         raise InputError(f"{name} must lie strictly between 0 and 1, got {value!r}.")
 
 
+def check_share(name: str, value: Any) -> None:
+    """Refuse what does not lie between 0 and 1, both allowed."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not is_number or not 0 <= value <= 1:
+        raise InputError(f"{name} must lie between 0 and 1, got {value!r}.")
+
+
 def check_count(name: str, value: Any, *, minimum: int = 1) -> None:
     """Refuse what is not a whole number of at least `minimum`."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < minimum:
@@ -95,6 +102,29 @@ def check_step_size(name: str, value: Any) -> None:
     """Accept a positive number or a schedule, a function from the step number to a number."""
     if not callable(value):
         check_positive(name, value)
+
+
+def positive_matrix(name: str, value: Any) -> np.ndarray:
+    """A symmetric positive definite matrix, in double precision; a vector is its diagonal."""
+    matrix = np.asarray(value, np.float64)
+    matrix = np.diag(matrix) if matrix.ndim == 1 else matrix
+    is_square = matrix.ndim == 2 and matrix.shape[0] == matrix.shape[1] > 0
+    if not is_square or not np.isfinite(matrix).all() or not np.allclose(matrix, matrix.T):
+        raise InputError(
+            f"{name} must be a symmetric matrix (d, d), or a vector of d positive numbers, got "
+            f"shape {np.shape(value)}."
+        )
+    if np.linalg.eigvalsh(matrix)[0] <= 0:
+        raise InputError(f"{name} must be positive definite, and it is not.")
+    return matrix
+
+
+def check_matrix_fits(name: str, matrix: Any, dim: int) -> None:
+    """Refuse a square matrix of another size than the target's."""
+    if len(matrix) != dim:
+        raise InputError(
+            f"{name} must have one row for each of the {dim} dimensions, got {len(matrix)}."
+        )
 
 
 def optional_import(module: str, extra: str, purpose: str) -> Any:

@@ -21,6 +21,7 @@ from nvgd.directions import (
 from nvgd.errors import InputError, check_kind
 from nvgd.movers import AbstractMover, Capped, Euler, StepSize, choose_mover
 from nvgd.target import Target
+from nvgd.views import Aim, View
 
 
 class FlowState(NamedTuple):
@@ -41,7 +42,8 @@ class FlowInfo(NamedTuple):
     step_norm: Float[Array, ""]
     """Root mean square distance that a particle moved."""
     num_gradients: Int[Array, ""]
-    """How many gradients of the log density the step evaluated: one a particle."""
+    """How many gradients of the log density the step evaluated: one a particle, if no part asks
+    for more."""
     num_faulty_scores: Int[Array, ""]
     """Particles whose log density or score was not finite before the move, and not rescued."""
     num_faulty_moves: Int[Array, ""]
@@ -70,11 +72,8 @@ class ParticleFlow(eqx.Module):
         check_kind("coordinates", self.coordinates, AbstractCoordinates, "Identity()")
         check_kind("direction", self.direction, AbstractDirection, "NeuralDirection()")
         check_kind("mover", self.mover, AbstractMover, "Euler(1e-2)")
-        if self.direction.noise_share and not self.mover.takes_noise:
-            raise InputError(
-                f"{type(self.direction).__name__} adds noise scaled to a plain step and cannot be "
-                f"moved by {type(self.mover).__name__}: use Euler(step_size)."
-            )
+        self.mover.check_parts(self.coordinates, self.direction)
+        self.direction.check_coordinates(self.coordinates)
 
     def init(
         self, target: Target, particles: Float[Array, "n d"], *, key: PRNGKeyArray
@@ -84,6 +83,8 @@ class ParticleFlow(eqx.Module):
             raise InputError(
                 f"particles must have shape (num_particles, {target.dim}), got {particles.shape}."
             )
+        self.direction.check_target(target)
+        self.mover.check_target(target)
         return FlowState(
             particles,
             self.coordinates.init(particles),
@@ -94,16 +95,21 @@ class ParticleFlow(eqx.Module):
 
     def for_run(self, num_steps: int) -> "ParticleFlow":
         """The flow for a run whose length is known: step sizes may fall towards its end."""
-        return eqx.tree_at(lambda flow: flow.mover, self, self.mover.for_run(num_steps))
+        parts = self.direction.for_run(num_steps), self.mover.for_run(num_steps)
+        return eqx.tree_at(lambda flow: (flow.direction, flow.mover), self, parts)
 
     def step(
         self, target: Target, state: FlowState, batch: PyTree = None, *, key: PRNGKeyArray
     ) -> tuple[FlowState, FlowInfo]:
         """One step; `batch` holds the data rows to estimate the score from, all if omitted."""
-        direction_key, move_key = jax.random.split(jax.random.fold_in(key, state.step))
+        return self.move(state, self.aim(target, state, batch, key=key), key=key)
+
+    def aim(
+        self, target: Target, state: FlowState, batch: PyTree = None, *, key: PRNGKeyArray
+    ) -> Aim:
+        """The first half of a step: score, coordinates, direction."""
         particles = state.particles
         log_densities, scores = target.log_densities_and_scores(particles, batch)
-
         is_scored = jnp.isfinite(log_densities) & jnp.all(jnp.isfinite(scores), axis=-1)
         if self.mover.rescues:
             # They stand still until the mover has brought them back.
@@ -113,36 +119,59 @@ class ParticleFlow(eqx.Module):
             particles, scores, state.coordinates, step=state.step
         )
         expressed, expressed_scores = frame.express(particles, scores)
-        velocities, direction_state, diagnostics = self.direction(
-            expressed, expressed_scores, state.direction, key=direction_key
+        view = View(target, frame, batch)
+        direction_key, _ = self._keys(state, key)
+        fit = self.direction.fit(
+            expressed, expressed_scores, state.direction, view=view, key=direction_key
         )
+        return Aim(expressed, log_densities, is_scored, fit, view, coordinates_state)
+
+    def move(self, state: FlowState, aim: Aim, *, key: PRNGKeyArray) -> tuple[FlowState, FlowInfo]:
+        """The second half of a step: the mover, and what a person may want to see."""
+        _, move_key = self._keys(state, key)
+        num_particles, dim = state.particles.shape
+        field = aim.fit.field
         expressed, mover_state = self.mover(
-            expressed,
-            velocities,
+            aim.particles,
+            aim.fit.velocities,
             self.direction.noise_share,
             state.mover,
-            log_densities=log_densities,
+            log_densities=aim.log_densities,
             step=state.step,
             key=move_key,
+            field=field,
+            view=aim.view,
         )
-        moved = frame.restore(expressed)
+        moved = aim.view.frame.restore(expressed)
 
-        num_faulty = jnp.sum(~is_scored)
+        diagnostics = {**aim.fit.diagnostics, **self.mover.diagnostics(mover_state)}
+        num_faulty = jnp.sum(~aim.is_scored)
         if self.mover.rescues:
             diagnostics = {**diagnostics, "num_rescued": num_faulty}
             # With more than half of them lost there is nothing to bring them back to.
-            num_faulty = jnp.where(num_faulty <= len(particles) // 2, 0, num_faulty)
+            num_faulty = jnp.where(num_faulty <= num_particles // 2, 0, num_faulty)
+        num_moved = num_particles if field is None else len(field.rows(num_particles))
+        num_gradients = (
+            num_particles
+            + self.coordinates.extra_gradients(num_particles, dim)
+            + self.direction.extra_gradients(num_particles)
+            + self.mover.extra_gradients(num_moved)
+        )
         is_moved = jnp.all(jnp.isfinite(moved), axis=-1)
         info = FlowInfo(
-            log_density=jnp.mean(log_densities, where=is_scored),
-            step_norm=jnp.sqrt(jnp.mean(jnp.sum((moved - particles) ** 2, axis=-1))),
-            num_gradients=jnp.array(len(particles)),
+            log_density=jnp.mean(aim.log_densities, where=aim.is_scored),
+            step_norm=jnp.sqrt(jnp.mean(jnp.sum((moved - state.particles) ** 2, axis=-1))),
+            num_gradients=jnp.array(num_gradients),
             num_faulty_scores=num_faulty,
             num_faulty_moves=jnp.sum(~is_moved),
             diagnostics=diagnostics,
         )
-        state = FlowState(moved, coordinates_state, direction_state, mover_state, state.step + 1)
+        state = FlowState(moved, aim.coordinates_state, aim.fit.state, mover_state, state.step + 1)
         return state, info
+
+    def _keys(self, state: FlowState, key: PRNGKeyArray) -> tuple[PRNGKeyArray, PRNGKeyArray]:
+        direction_key, move_key = jax.random.split(jax.random.fold_in(key, state.step))
+        return direction_key, move_key
 
 
 class NVGD(ParticleFlow):
@@ -169,7 +198,7 @@ class NVGD(ParticleFlow):
     ):
         self.coordinates = coordinates
         settings = {"width": 64, "learning_rate": 1e-3, "max_inner_steps": 10, "patience": 10}
-        trainer = _build_direction("NVGD", NeuralDirection, {**settings, **options})
+        trainer = build_direction("NVGD", NeuralDirection, {**settings, **options})
         self.direction = ResidualDirection(trainer)
         if step_size is None and optimizer is None:
             self.mover = Capped()
@@ -207,7 +236,7 @@ class PaperNVGD(ParticleFlow):
         **options: Any,
     ):
         self.coordinates = coordinates
-        self.direction = _build_direction("NVGD.paper", NeuralDirection, options)
+        self.direction = build_direction("NVGD.paper", NeuralDirection, options)
         self.mover = choose_mover(step_size, optimizer, default_step_size=1e-2)
 
 
@@ -230,7 +259,7 @@ class SVGD(ParticleFlow):
         **options: Any,
     ):
         self.coordinates = coordinates
-        self.direction = _build_direction("SVGD", KernelDirection, options)
+        self.direction = build_direction("SVGD", KernelDirection, options)
         self.mover = choose_mover(step_size, optimizer, default_step_size=5e-2)
 
 
@@ -267,7 +296,8 @@ class SGLD(ParticleFlow):
 Kind = TypeVar("Kind", bound=AbstractDirection)
 
 
-def _build_direction(method: str, kind: type[Kind], options: dict[str, Any]) -> Kind:
+def build_direction(method: str, kind: type[Kind], options: dict[str, Any]) -> Kind:
+    """A direction from the options of a method; an unknown one is named."""
     accepted = [field.name for field in dataclasses.fields(kind)]
     unknown = [name for name in options if name not in accepted]
     if unknown:

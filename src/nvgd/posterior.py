@@ -13,10 +13,12 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from nvgd.archives import read_archive, write_archive
+from nvgd.diagnostics import Diagnosis, diagnose
 from nvgd.errors import InputError, check_choice, check_count, check_kind
 from nvgd.flow import FlowState, ParticleFlow
 from nvgd.models import Labels
 from nvgd.modes import on_all_data
+from nvgd.recipes import Recipe
 from nvgd.summaries import Summary, summarise
 from nvgd.target import Target
 
@@ -56,6 +58,8 @@ class Posterior:
     target: Target | None = None
     flow: ParticleFlow | None = None
     state: FlowState | None = None
+    recipe: Recipe | None = None
+    """How it was made, for runs that repeat or replay it; None in a posterior that was loaded."""
     stored: dict[str, Any] | None = None
     """What a file held of the things that the target would give."""
 
@@ -110,6 +114,21 @@ class Posterior:
         """
         scores = self.log_densities_and_scores[1] if mc_error else None
         return summarise(self.draws, scores, self.num_kept, quantiles)
+
+    def diagnose(self, *, num_replicates: int = 0) -> Diagnosis:
+        """Did it work? A verdict in words, with its measures; `print` shows both.
+
+        The verdict is "converged", "not yet", "variance too small", "multimodal disagreement" or
+        "diverged". It rests on the particles' scores, from all data: identities that hold for
+        draws of the target, the Stein discrepancy of a witness that is tested on particles which
+        it has not seen, and the kernelised one (see `docs/diagnostics.md` for what they can and
+        cannot see).
+
+        Arguments:
+            num_replicates: further runs from other starts, as long as this one, to compare with:
+                what a single ensemble cannot know is that there is another mode.
+        """
+        return diagnose(self, num_replicates=num_replicates)
 
     def predict(self, *args: Any, seed: int = 0, **kwargs: Any) -> dict[str, Array]:
         """New data, one draw for every particle.

@@ -2,5 +2,15 @@
 
 from nvgd.coordinates.adaptive import Adaptive
 from nvgd.coordinates.base import AbstractCoordinates, AbstractFrame, Diagonal, Identity
+from nvgd.coordinates.preconditioners import Curved, Preconditioned, Whitened
 
-__all__ = ["AbstractCoordinates", "AbstractFrame", "Adaptive", "Diagonal", "Identity"]
+__all__ = [
+    "AbstractCoordinates",
+    "AbstractFrame",
+    "Adaptive",
+    "Curved",
+    "Diagonal",
+    "Identity",
+    "Preconditioned",
+    "Whitened",
+]

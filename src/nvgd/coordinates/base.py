@@ -4,7 +4,7 @@ With x = T(u), a direction that works on u and the score there moves x by a prec
 """
 
 from abc import abstractmethod
-from typing import Generic, TypeVar
+from typing import ClassVar, Generic, TypeVar
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -32,6 +32,12 @@ class AbstractFrame(eqx.Module):
 class AbstractCoordinates(eqx.Module, Generic[State]):
     """Chooses a frame from the particles and their scores at the start of every step."""
 
+    is_affine: ClassVar[bool] = False
+    """Whether every frame is x = μ + Lu."""
+
+    is_fixed: ClassVar[bool] = False
+    """Whether the frame is the same in every step, whatever the particles are."""
+
     @abstractmethod
     def init(self, particles: Float[Array, "n d"]) -> State:
         """What the first fit needs to know."""
@@ -47,6 +53,11 @@ class AbstractCoordinates(eqx.Module, Generic[State]):
     ) -> tuple[AbstractFrame, State]:
         """The frame for this step, and the state for the next fit."""
 
+    def extra_gradients(self, num_particles: int, dim: int) -> int:
+        """How many gradients of the log density a fit costs."""
+        del num_particles, dim
+        return 0
+
 
 class _IdentityFrame(AbstractFrame):
     def express(self, particles, scores):
@@ -58,6 +69,9 @@ class _IdentityFrame(AbstractFrame):
 
 class Identity(AbstractCoordinates[None]):
     """x as it is: the paper's choice."""
+
+    is_affine: ClassVar[bool] = True
+    is_fixed: ClassVar[bool] = True
 
     def init(self, particles):
         """Nothing to remember."""
@@ -105,6 +119,8 @@ class Diagonal(AbstractCoordinates[None]):
     Choose it when coordinates differ in scale: the step size is then in units of each one's
     spread. On funnels it drives particles into the neck; use `Adaptive` there.
     """
+
+    is_affine: ClassVar[bool] = True
 
     def init(self, particles):
         """Nothing to remember."""

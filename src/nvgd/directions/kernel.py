@@ -1,5 +1,6 @@
 """SVGD: the steepest direction inside a kernel's function space stands in for the flow."""
 
+import dataclasses
 from collections.abc import Callable
 from typing import ClassVar
 
@@ -8,13 +9,33 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
-from nvgd.directions.base import AbstractDirection, Diagnostics, norm_squared
+from nvgd.directions.base import (
+    AbstractDirection,
+    Diagnostics,
+    Fit,
+    WitnessField,
+    norm_squared,
+)
 from nvgd.errors import check_kind, plain
 from nvgd.kernels import RBF, AbstractKernel, squared_distances
 from nvgd.witnesses import Witness
 
 # Of single-precision numbers this is 16 MB a matrix: it stays near the processor.
 PAIRS_AT_A_TIME = 4_000_000
+
+
+class _KernelWitness(eqx.Module):
+    kernel: AbstractKernel
+    bandwidth: Float[Array, ""]
+    particles: Float[Array, "n d"]
+    scores: Float[Array, "n d"]
+    factor: float | Float[Array, ""] = 1.0
+
+    def __call__(self, x: Float[Array, " d"]) -> Float[Array, " d"]:
+        distances = squared_distances(x[None], self.particles)[0]
+        values, slopes, _ = self.kernel.derivatives(distances, self.bandwidth)
+        terms = values[:, None] * self.scores - 2 * slopes[:, None] * (x - self.particles)
+        return self.factor * jnp.mean(terms, axis=0)
 
 
 class KernelDirection(AbstractDirection[None]):
@@ -32,7 +53,6 @@ class KernelDirection(AbstractDirection[None]):
     kernel: AbstractKernel = RBF()
     rescale: bool = eqx.field(default=False, converter=plain)
 
-    noise_share: ClassVar[float] = 0.0
     min_particles: ClassVar[int] = 2
 
     def __check_init__(self):
@@ -45,15 +65,23 @@ class KernelDirection(AbstractDirection[None]):
 
     def witness(self, particles: Float[Array, "n d"], scores: Float[Array, "n d"]) -> Witness:
         """φ as a function of any position, also one that is not a particle."""
-        bandwidth = self.kernel.bandwidth_for(particles)
+        return _KernelWitness(self.kernel, self.kernel.bandwidth_for(particles), particles, scores)
 
-        def field(x: Float[Array, " d"]) -> Float[Array, " d"]:
-            distances = squared_distances(x[None], particles)[0]
-            values, slopes, _ = self.kernel.derivatives(distances, bandwidth)
-            terms = values[:, None] * scores - 2 * slopes[:, None] * (x - particles)
-            return jnp.mean(terms, axis=0)
+    def fit(self, particles, scores, state, *, view, key):
+        """φ, here and everywhere."""
+        del view
+        velocities, state, diagnostics = self(particles, scores, state, key=key)
+        witness = _KernelWitness(self.kernel, diagnostics["bandwidth"], particles, scores)
+        if self.rescale:
+            plain_velocities = jax.vmap(witness)(particles)
+            factor = jnp.vdot(velocities, plain_velocities) / jnp.sum(plain_velocities**2)
+            witness = dataclasses.replace(witness, factor=factor)
+        return Fit(velocities, WitnessField(witness), state, diagnostics)
 
-        return field
+    @property
+    def has_field(self):
+        """φ."""
+        return True
 
     def __call__(
         self,

@@ -10,20 +10,21 @@ import optax
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
-from nvgd.directions.base import AbstractDirection, Diagnostics
+from nvgd.directions.base import AbstractDirection, Diagnostics, Fit, WitnessField
 from nvgd.divergences import AbstractDivergence, choose_divergence, values_and_divergences
 from nvgd.errors import (
     InputError,
     check_choice,
     check_count,
     check_fraction,
+    check_kind,
     check_step_size,
     check_transformation,
     plain,
 )
 from nvgd.hashing import random_order
 from nvgd.output_layer import check_solvable, solved
-from nvgd.stein import regularised_terms
+from nvgd.regularisers import AbstractRegulariser, PowerNorm, is_quadratic
 from nvgd.trees import all_finite, where
 from nvgd.witnesses import MLP, Witness, cast, check_witness
 
@@ -78,6 +79,7 @@ class NeuralDirection(AbstractDirection[NeuralState]):
             `HutchinsonDivergence("gaussian")`, which is the paper's.
         output_layer: "trained" like the others, or "solved" in closed form after them, as the
             objective is quadratic in it; a few inner steps are then enough.
+        regulariser: what stands for ½|f|² in the objective: `PowerNorm(p)`, `QuadraticForm(Q)`.
         restore_best: end with the weights that were best on the validation particles; False keeps
             the last ones, as the published code does.
     """
@@ -93,8 +95,8 @@ class NeuralDirection(AbstractDirection[NeuralState]):
     divergence: AbstractDivergence | Literal["auto", "exact", "hutchinson"] = "auto"
     output_layer: Literal["trained", "solved"] = "trained"
     restore_best: bool = eqx.field(default=True, converter=plain)
+    regulariser: AbstractRegulariser = PowerNorm(2.0)
 
-    noise_share: ClassVar[float] = 0.0
     min_particles: ClassVar[int] = 2
 
     def __check_init__(self):
@@ -107,7 +109,13 @@ class NeuralDirection(AbstractDirection[NeuralState]):
         check_count("patience", self.patience)
         check_fraction("train_fraction", self.train_fraction)
         choose_divergence(self.divergence, dim=1)
+        check_kind("regulariser", self.regulariser, AbstractRegulariser, "PowerNorm(2.0)")
         check_choice("output_layer", self.output_layer, ("trained", "solved"))
+        if self.output_layer == "solved" and not is_quadratic(self.regulariser):
+            raise InputError(
+                'output_layer="solved" is for the objective with ½|f|²: leave regulariser out, or '
+                'set output_layer="trained".'
+            )
         if self.witness is not None and not callable(self.witness):
             raise InputError(f"witness must be an Equinox module, got {self.witness!r}.")
 
@@ -115,6 +123,7 @@ class NeuralDirection(AbstractDirection[NeuralState]):
         """A fresh witness, or the one that was given, in the particles' precision."""
         self.check_particles(particles)
         dim, dtype = particles.shape[1], particles.dtype
+        self.regulariser.check_dim(dim)
         witness = self.witness
         if witness is None:
             witness = MLP(dim, width=self.width, depth=self.depth, key=key)
@@ -138,6 +147,17 @@ class NeuralDirection(AbstractDirection[NeuralState]):
         state, diagnostics = self.train(particles, scores, state, key=key)
         return jax.vmap(state.witness)(particles), state, diagnostics
 
+    def fit(self, particles, scores, state, *, view, key):
+        """The trained witness is the field."""
+        del view
+        velocities, state, diagnostics = self(particles, scores, state, key=key)
+        return Fit(velocities, WitnessField(state.witness), state, diagnostics)
+
+    @property
+    def has_field(self):
+        """The witness."""
+        return True
+
     def train(
         self,
         particles: Float[Array, "n d"],
@@ -145,8 +165,12 @@ class NeuralDirection(AbstractDirection[NeuralState]):
         state: NeuralState,
         *,
         key: PRNGKeyArray,
+        alternatives: Float[Array, "k n d"] | None = None,
     ) -> tuple[NeuralState, Diagnostics]:
-        """Up to P ascent steps on θ with the particles held fixed."""
+        """Up to P ascent steps on θ with the particles held fixed.
+
+        `alternatives` are other estimates of the scores, which the ascent steps use in turn.
+        """
         num_particles, dim = particles.shape
         order = random_order(key, num_particles)
         num_train = min(max(round(self.train_fraction * num_particles), 1), num_particles - 1)
@@ -166,8 +190,11 @@ class NeuralDirection(AbstractDirection[NeuralState]):
         ) -> Float[Array, ""]:
             witness = eqx.combine(unravel(parameters), buffers, state.skeleton)
             part_particles, part_scores = part
-            field = values_and_divergences(witness, part_particles, probes, estimator.weight)
-            return jnp.mean(regularised_terms(*field, part_scores))
+            values, divergences = values_and_divergences(
+                witness, part_particles, probes, estimator.weight
+            )
+            gains = jnp.sum(values * part_scores, axis=-1) + divergences
+            return jnp.mean(gains - self.regulariser(values))
 
         # One set of probes for all evaluations of an iteration: they compare weights, not luck.
         validation_probes = probes(validation, 0)
@@ -181,7 +208,11 @@ class NeuralDirection(AbstractDirection[NeuralState]):
             is_better = value > loop.best_value
             since_best = jnp.where(is_better, 0, loop.steps_since_best + 1)
             goes_on = (loop.steps < self.max_inner_steps) & (since_best < self.patience)
-            gradient = jax.grad(discrepancy)(loop.parameters, train, probes(train, loop.steps + 1))
+            part = train
+            if alternatives is not None:
+                rows = order[:num_train]
+                part = particles[rows], alternatives[loop.steps % len(alternatives)][rows]
+            gradient = jax.grad(discrepancy)(loop.parameters, part, probes(part, loop.steps + 1))
             # Optax descends.
             updates, optimizer = self._updates(-gradient, loop, unravel)
             return _Training(
