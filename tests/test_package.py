@@ -13,9 +13,9 @@ from nvgd.cli import main
 from nvgd.files import write_atomically
 
 
-def python(code: str) -> str:
+def python(code: str, environment: dict[str, str] | None = None) -> str:
     result = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment
     )
     return result.stdout.strip()
 
@@ -112,3 +112,18 @@ def test_a_file_is_whole_or_not_there(tmp_path):
     mask = os.umask(0)
     os.umask(mask)
     assert path.stat().st_mode & 0o777 == 0o666 & ~mask
+
+
+def test_the_command_line_keeps_compiled_programs_in_the_users_cache(tmp_path):
+    code = (
+        "import jax; from nvgd.compilation import keep_compiled_programs as keep; keep();"
+        "print(jax.config.jax_compilation_cache_dir)"
+    )
+    home = {**os.environ, "XDG_CACHE_HOME": str(tmp_path)}
+    home.pop("JAX_COMPILATION_CACHE_DIR", None)
+    assert python(code, home) == str(tmp_path / "nvgd" / "compiled")
+    elsewhere = {**home, "JAX_COMPILATION_CACHE_DIR": str(tmp_path / "mine")}
+    assert python(code, elsewhere) == str(tmp_path / "mine")
+    occupied = tmp_path / "file"
+    occupied.write_text("not a directory")
+    assert python(code, {**home, "XDG_CACHE_HOME": str(occupied)}) == "None"

@@ -19,7 +19,7 @@ import numpy as np
 from benchmarks.posteriors.judge import Judge
 from benchmarks.posteriors.models import POSTERIORS, load
 from benchmarks.posteriors.posterior import BenchmarkPosterior
-from benchmarks.posteriors.references import cache_directory, reference
+from benchmarks.posteriors.references import reference, reference_directory
 from benchmarks.posteriors.rivals import METHODS
 from nvgd.errors import InputError, check_choice, check_count
 from nvgd.files import output_directory, write_atomically
@@ -53,7 +53,7 @@ def run(options: argparse.Namespace) -> list[Record]:
     check_count("--seeds", options.seeds)
     for method in options.methods:
         check_choice("--methods", method, METHODS)
-    directory = cache_directory(options.cache_dir)
+    directory = reference_directory(options.cache_dir)
     output_directory(options.out.parent)
     stored = _read(options.out)
     wanted = []

@@ -5,7 +5,6 @@ python -m benchmarks.posteriors.references [--only NAME ...] [--data-dir DIR] [-
 
 import argparse
 import dataclasses
-import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -16,7 +15,7 @@ import numpy as np
 from benchmarks.posteriors.models import load
 from benchmarks.posteriors.posterior import BenchmarkPosterior, double_precision
 from nvgd.errors import InputError
-from nvgd.files import output_directory, write_atomically
+from nvgd.files import cache_directory, output_directory, write_atomically
 from nvgd.tables import align
 
 NUM_DRAWS = 4000
@@ -47,13 +46,9 @@ class Reference:
         return self.r_hat < 1.01 and self.effective_size > 1000 and few_divergent
 
 
-def cache_directory(path: Path | None = None) -> Path:
+def reference_directory(path: Path | None = None) -> Path:
     """Where references are kept: `path`, or the user's cache."""
-    if path is not None:
-        return output_directory(path)
-    base = os.environ.get("XDG_CACHE_HOME")
-    root = Path(base) if base else Path.home() / ".cache"
-    return output_directory(root / "nvgd" / "posteriors")
+    return output_directory(cache_directory() / "posteriors" if path is None else path)
 
 
 def reference(posterior: BenchmarkPosterior, directory: Path) -> Reference:
@@ -174,7 +169,7 @@ def main() -> None:
     parser.add_argument("--data-dir", type=Path)
     parser.add_argument("--cache-dir", type=Path)
     options = parser.parse_args()
-    directory = cache_directory(options.cache_dir)
+    directory = reference_directory(options.cache_dir)
     head = (
         "posterior",
         "dim",

@@ -4,6 +4,7 @@ from nvgd import densities, metrics
 from nvgd.checkpoints import CheckpointRefused
 from nvgd.coordinates import Adaptive, Curved, Diagonal, Identity, Preconditioned, Whitened
 from nvgd.data import BatchStream
+from nvgd.diagnostics import Diagnosis
 from nvgd.directions import (
     Annealed,
     Cycles,
@@ -18,6 +19,7 @@ from nvgd.directions import (
     SelfRepulsive,
     StochasticStein,
 )
+from nvgd.divergences import ExactDivergence, HutchinsonDivergence
 from nvgd.errors import InputError, MissingExtraError
 from nvgd.exact import MALA, MetropolisNVGD
 from nvgd.flow import NVGD, SGLD, SVGD, ULA, FlowInfo, FlowState, ParticleFlow
@@ -38,11 +40,9 @@ from nvgd.movers import (
 )
 from nvgd.posterior import Posterior, load
 from nvgd.regularisers import PowerNorm, QuadraticForm
-from nvgd.sampling import RunStopped, sample
+from nvgd.sampling import NoRest, RunStopped, sample
 from nvgd.starts import Jittered
 from nvgd.stein import (
-    ExactDivergence,
-    HutchinsonDivergence,
     divergence,
     regularised_stein_discrepancy,
     stein_discrepancy,
@@ -71,6 +71,7 @@ __all__ = [
     "CheckpointRefused",
     "Curved",
     "Cycles",
+    "Diagnosis",
     "Diagonal",
     "Euler",
     "ExactDivergence",
@@ -92,6 +93,7 @@ __all__ = [
     "Model",
     "Momentum",
     "NeuralDirection",
+    "NoRest",
     "NoiseAware",
     "Optax",
     "ParticleFlow",

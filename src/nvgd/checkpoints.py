@@ -74,6 +74,7 @@ class Checkpoints:
             **{f"info/{name}": values for name, values in infos.items()},
             **{f"diagnostics/{name}": values for name, values in diagnostics.items()},
             **{f"metrics/{name}": values for name, values in watch.records().items()},
+            **{f"looks/{name}": values for name, values in run.length.records().items()},
         }
         if run.kept:
             arrays["kept"] = np.stack(run.kept)
@@ -87,7 +88,7 @@ class Checkpoints:
         """Latest first."""
         return sorted(self.directory.glob(PATTERN), reverse=True)
 
-    def resume(self, run: Run, watch: Watch, settings: dict[str, Any], num_steps: int) -> None:
+    def resume(self, run: Run, watch: Watch, settings: dict[str, Any]) -> None:
         """Put the run where its latest usable checkpoint left it, if there is one."""
         self._identify(run, settings)
         refusals: list[str] = []
@@ -97,10 +98,10 @@ class Checkpoints:
             except InputError as error:
                 refusals.append(str(error))
                 continue
-            if run.num_steps > num_steps:
+            if run.num_steps > run.length.end:
                 raise InputError(
-                    f"num_steps is {num_steps}, but the run in {str(self.directory)!r} is at step "
-                    f"{run.num_steps} already: ask for more, or choose another directory."
+                    f"num_steps is {run.length.end}, but the run in {str(self.directory)!r} is at "
+                    f"step {run.num_steps} already: ask for more, or choose another directory."
                 )
             for refusal in refusals:
                 message = f"{refusal} Going on from step {run.num_steps}, the checkpoint before it."
@@ -120,10 +121,11 @@ class Checkpoints:
             "start/particles": np.asarray(particles),
             "start/log_densities": np.asarray(log_densities),
         }
+        flow = run.length.flow(0)
         self._identity = {
-            "flow": eqx.tree_pformat(run.flow, width=10**6),
+            "flow": eqx.tree_pformat(flow, width=10**6),
             # A run may be made longer: its length is not part of what it is.
-            "flow_arrays": _digest(run.flow.for_run(1)),
+            "flow_arrays": _digest(flow.for_run(1)),
             "batch_size": run.target.batch_size,
             "num_rows": run.target.num_rows,
             **settings,
@@ -150,6 +152,7 @@ class Checkpoints:
         infos: Any = {**_part(arrays, "info"), "diagnostics": _part(arrays, "diagnostics")}
         run.restore(state, previous, FlowInfo(**infos), list(arrays.get("kept", ())))
         watch.restore(_part(arrays, "metrics"))
+        run.length.restore(_part(arrays, "looks"))
 
 
 @eqx.filter_jit

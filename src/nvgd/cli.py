@@ -13,6 +13,7 @@ from tyro.conf import OmitArgPrefixes, OmitSubcommandPrefixes, Positional, subco
 
 import nvgd
 from nvgd import sample_command
+from nvgd.compilation import keep_compiled_programs
 from nvgd.errors import InputError
 from nvgd.experiments import base, catalogue, demo
 
@@ -85,6 +86,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             args=arguments,
             config=(OmitArgPrefixes, OmitSubcommandPrefixes),
         )
+        keep_compiled_programs()
         _run(command)
     except InputError as error:
         print(f"nvgd: {error}", file=sys.stderr)

@@ -24,6 +24,12 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
         temporary.unlink(missing_ok=True)
 
 
+def cache_directory() -> Path:
+    """Where the user's caches of this library lie; it need not exist yet."""
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "nvgd"
+
+
 def output_directory(path: Path, argument: str = "out") -> Path:
     """Create `path` if need be; refuse now, not after the work, if nothing can be written there."""
     try:

@@ -13,6 +13,12 @@ DEVIATIONS = 1.4826
 FREEDOM = 4.0
 # The correlations are shrunk by this share, so that the scatter stays invertible.
 SHRINKAGE = 0.02
+PARTICLES_A_DIMENSION = 1.25
+
+
+def can_fit_scatter(num_particles: int, dim: int) -> bool:
+    """Whether there are enough particles to estimate how their coordinates vary together."""
+    return num_particles >= PARTICLES_A_DIMENSION * dim
 
 
 def median(values: Float[Array, "n ..."]) -> Float[Array, "..."]:

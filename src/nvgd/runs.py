@@ -10,8 +10,9 @@ from jaxtyping import Array, PRNGKeyArray, PyTree
 
 from nvgd.chunks import CAPACITY, advance
 from nvgd.data import AbstractBatches, steps_at_a_time
-from nvgd.flow import FlowInfo, FlowState, ParticleFlow
+from nvgd.flow import FlowInfo, FlowState
 from nvgd.initialisation import is_faulty
+from nvgd.stopping import AbstractLength
 from nvgd.target import Target
 from nvgd.watching import Watch
 
@@ -27,14 +28,14 @@ class Run:
 
     def __init__(
         self,
-        flow: ParticleFlow,
+        length: AbstractLength,
         target: Target,
         state: FlowState,
         key: PRNGKeyArray,
         batches: AbstractBatches | None,
         thin: int | None,
     ):
-        self.flow, self.target, self.key = flow, target, key
+        self.length, self.target, self.key = length, target, key
         self.batches, self.thin = batches, thin
         self.state, self.previous = state, state
         self.status = "completed"
@@ -45,24 +46,23 @@ class Run:
         if batches is not None:
             self.capacity = steps_at_a_time(batches.take(self.num_steps, 1), CAPACITY)
 
-    def go(
-        self, num_steps: int, watch: Watch, checkpoints: "Checkpoints | None", progress: bool
-    ) -> None:
+    def go(self, watch: Watch, checkpoints: "Checkpoints | None", progress: bool) -> None:
         """Step until the end or the first fault."""
         from tqdm import tqdm
 
         step, length = self.num_steps, 1
         # tqdm's None: no bar unless the output is a terminal.
         with tqdm(
-            total=num_steps,
+            total=self.length.end,
             initial=step,
-            desc=type(self.flow).__name__,
+            desc=type(self.length.flow(step)).__name__,
             unit="step",
             disable=None if progress else True,
             dynamic_ncols=True,
         ) as bar:
-            while step < num_steps and self.status == "completed":
-                ends = [length, num_steps - step, watch.steps_until_next(step), self.capacity]
+            while step < self.length.end and self.status == "completed":
+                ends = [length, self.length.end - step, self.capacity]
+                ends += [watch.steps_until_next(step), self.length.steps_until_next(step)]
                 if checkpoints is not None:
                     ends.append(checkpoints.steps_until_next(step))
                 started = time.perf_counter()
@@ -71,7 +71,10 @@ class Run:
                 step += taken
                 bar.update(taken)
                 bar.set_postfix(self._latest(), refresh=False)
-                if step < num_steps and self.status == "completed":
+                if self.status == "completed":
+                    self.length.look(self)
+                    bar.total = self.length.end
+                if step < self.length.end and self.status == "completed":
                     watch(self.state)
                     if checkpoints is not None and checkpoints.is_due(step):
                         checkpoints.write(self, watch)
@@ -83,9 +86,9 @@ class Run:
     def _chunk(self, step: int, length: int) -> int:
         shares = None
         if self.batches is not None:
-            shares = jax.tree.map(self._padded, self.batches.take(step, length))
+            shares = padded(self.batches.take(step, length), self.capacity)
         chunk = advance(
-            self.flow,
+            self.length.flow(step),
             self.target,
             self.state,
             self.previous,
@@ -106,12 +109,6 @@ class Run:
             self._fail(step + tried, jax.tree.map(lambda leaf: leaf[-1], infos))
         self._infos.append(jax.tree.map(lambda leaf: leaf[:taken], infos))
         return taken
-
-    def _padded(self, leaf: np.ndarray) -> Array:
-        """One shape for any number of steps, so that one program serves all."""
-        padded = np.zeros((self.capacity, *leaf.shape[1:]), leaf.dtype)
-        padded[: len(leaf)] = leaf
-        return jnp.asarray(padded)
 
     @property
     def num_steps(self) -> int:
@@ -158,10 +155,11 @@ class Run:
     def history(self) -> dict[str, np.ndarray]:
         """One array a quantity, one entry a step taken."""
         infos = self.infos()
+        extra = len(self.state.particles) * self.length.num_extra_gradients(self.num_steps)
         return {
             "log_density": infos.log_density,
             "step_norm": infos.step_norm,
-            "num_gradients": np.cumsum(infos.num_gradients, dtype=np.int64),
+            "num_gradients": np.cumsum(infos.num_gradients, dtype=np.int64) + extra,
             **infos.diagnostics,
         }
 
@@ -171,6 +169,17 @@ class Run:
         """Go on from where an earlier run of the same settings was."""
         self.state, self.previous = state, previous
         self._infos, self.kept = [infos], kept
+
+
+def padded(taken: PyTree, capacity: int) -> PyTree:
+    """Batches of several steps in one shape for any number of them: one program serves all."""
+
+    def fill(leaf: np.ndarray) -> Array:
+        full = np.zeros((capacity, *leaf.shape[1:]), leaf.dtype)
+        full[: len(leaf)] = leaf
+        return jnp.asarray(full)
+
+    return jax.tree.map(fill, taken)
 
 
 def first_of(batches: AbstractBatches, step: int) -> PyTree:

@@ -5,7 +5,7 @@ import warnings
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -17,14 +17,26 @@ from nvgd.errors import InputError, check_count, check_kind
 from nvgd.flow import NVGD, FlowState, ParticleFlow
 from nvgd.initialisation import starting_particles
 from nvgd.posterior import Posterior
+from nvgd.recipes import Recipe
 from nvgd.runs import Run, first_of
 from nvgd.starts import AbstractStart
+from nvgd.stopping import DEFAULT_MAX_STEPS, AbstractLength, AutoLength, FixedLength
 from nvgd.target import LogDensity, Position, Target, as_target
 from nvgd.watching import Metrics, Watch
 
 
 class RunStopped(UserWarning):
     """A run that ended before its last step, at its last good state."""
+
+
+class NoRest(UserWarning):
+    """A run with num_steps="auto" that took its maximum without coming to rest."""
+
+    def __init__(self, max_steps: int):
+        super().__init__(
+            f"the particles did not come to rest in {max_steps} steps: posterior.diagnose() says "
+            "more; max_steps= allows a longer run."
+        )
 
 
 def sample(
@@ -34,7 +46,8 @@ def sample(
     dim: int | None = None,
     example: Position = None,
     num_particles: int | None = None,
-    num_steps: int = 1000,
+    num_steps: int | Literal["auto"] = 1000,
+    max_steps: int | None = None,
     initial: PyTree | AbstractStart | str = None,
     seed: int = 0,
     thin: int | None = None,
@@ -53,6 +66,9 @@ def sample(
         target: a `Target`, or a bare log density with `dim` or `example`.
         flow: `NVGD()`, `SVGD()`, `ULA()`, `SGLD(step_size)` or any `ParticleFlow`.
         num_particles: 100 unless `initial` says otherwise.
+        num_steps: a number, or "auto": until the held-out Stein discrepancy has been at the noise
+            level of an exact sample for long enough (`nvgd.stopping.AutoLength`), and
+        max_steps: at the most; 10,000 if omitted.
         initial: starting particles, an array (n, dim) or a pytree like `example` with a leading
             axis n; or how to draw them: "prior", "laplace" (a normal
             approximation), `Jittered(position)` or `Laplace(...)`. Omitted: as the
@@ -73,18 +89,17 @@ def sample(
     target = as_target(target, dim, example)
     flow = NVGD() if flow is None else flow
     check_kind("flow", flow, ParticleFlow, "NVGD()")
-    check_count("num_steps", num_steps)
-    flow = flow.for_run(int(num_steps))
+    length = _length(target, flow, num_steps, max_steps)
     check_count("seed", seed, minimum=0)
     if seed >= 2**63:
         raise InputError(f"seed must be below 2⁶³, got {seed}.")
     if thin is not None:
         check_count("thin", thin)
         thin = int(thin)
-        if thin > num_steps:
-            raise InputError(f"thin must be at most num_steps, {num_steps}, got {thin}.")
+        if thin > length.end:
+            raise InputError(f"thin must be at most num_steps, {length.end}, got {thin}.")
     if metrics_every is None:
-        metrics_every = max(num_steps // 100, 1)
+        metrics_every = max(length.end // 100, 1)
     check_count("metrics_every", metrics_every)
     watch = Watch(metrics, metrics_every, callback)
     checkpoints = None if checkpoint is None else Checkpoints(Path(checkpoint), checkpoint_every)
@@ -94,12 +109,16 @@ def sample(
     taken = None if batches is None else first_of(batches, 0)
     particles = starting_particles(target, initial, num_particles, taken, particle_key)
 
-    run = Run(flow, target, flow.init(target, particles, key=init_key), run_key, batches, thin)
+    length.check_particles(len(particles))
+    state = length.flow(0).init(target, particles, key=init_key)
+    run = Run(length, target, state, run_key, batches, thin)
     if checkpoints is not None:
         settings = {"seed": int(seed), "thin": thin, "metrics": sorted(watch.metrics)}
-        checkpoints.resume(run, watch, settings, num_steps)
+        if num_steps == "auto":
+            settings["max_steps"] = length.end
+        checkpoints.resume(run, watch, settings)
     watch(run.state)
-    run.go(num_steps, watch, checkpoints, progress)
+    run.go(watch, checkpoints, progress)
     if run.status == "completed":
         run.check_end()
     if run.status != "completed":
@@ -107,6 +126,8 @@ def sample(
         warnings.warn(RunStopped(run.status), stacklevel=2)
     elif checkpoints is not None:
         checkpoints.write(run, watch)
+    if run.status == "completed" and isinstance(length, AutoLength) and length.rest_at is None:
+        warnings.warn(NoRest(length.end), stacklevel=2)
     watch(run.state, is_last=True)
     particles = np.concatenate(run.kept) if run.kept else run.state.particles
     num_kept = max(len(run.kept), 1)
@@ -119,6 +140,33 @@ def sample(
         method=type(flow).__name__,
         num_steps=run.num_steps,
         target=target,
-        flow=flow,
+        flow=length.flow(run.num_steps),
         state=run.state,
+        recipe=Recipe(
+            target,
+            flow,
+            len(run.state.particles),
+            num_steps,
+            max_steps,
+            initial,
+            int(seed),
+            thin,
+            length.stages(run.num_steps),
+        ),
     )
+
+
+def _length(
+    target: Target, flow: ParticleFlow, num_steps: int | str, max_steps: int | None
+) -> AbstractLength:
+    if num_steps != "auto":
+        if isinstance(num_steps, str):
+            raise InputError(f'num_steps must be a whole number or "auto", got {num_steps!r}.')
+        check_count("num_steps", num_steps)
+        if max_steps is not None:
+            raise InputError('max_steps is for num_steps="auto": leave it out.')
+        return FixedLength(flow, int(num_steps))
+    max_steps = DEFAULT_MAX_STEPS if max_steps is None else max_steps
+    check_count("max_steps", max_steps)
+    num_batches = 1 if target.batch_size is None else -(-target.num_rows // target.batch_size)
+    return AutoLength(flow, int(max_steps), num_batches)

@@ -1,16 +1,22 @@
 """Networks f_θ that stand for the witness; any Equinox module from (d,) to (d,) will do."""
 
+import functools
+import math
 from abc import abstractmethod
 from collections.abc import Callable
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from nvgd.errors import InputError, check_count
 
 Witness = Callable[[Float[Array, " d"]], Float[Array, " d"]]
+
+# Of a standard normal cut off at two standard deviations.
+TRUNCATED_SD = 0.87962566103423978
 
 
 class AbstractBatchedWitness(eqx.Module):
@@ -30,8 +36,40 @@ class AbstractBatchedWitness(eqx.Module):
     ) -> tuple[Float[Array, "n d"], Float[Array, "n k d"]]:
         """f(x) and (∂f/∂x)z for the k directions z of every position."""
 
+    @property
+    def has_closed_divergence(self) -> bool:
+        """Whether `values_and_divergences` has a formula for the trace of ∂f/∂x."""
+        return False
 
-class MLP(AbstractBatchedWitness):
+    def values_and_divergences(
+        self, positions: Float[Array, "n d"]
+    ) -> tuple[Float[Array, "n d"], Float[Array, " n"]]:
+        """f(x) and div f(x); only asked for if `has_closed_divergence`."""
+        raise NotImplementedError(f"{type(self).__name__} has no divergence in closed form")
+
+
+class AbstractLinearOutputWitness(AbstractBatchedWitness):
+    """A witness f(x) = Bφ(x), linear in its output layer B: that layer can be solved for."""
+
+    @abstractmethod
+    def features(self, positions: Float[Array, "n d"]) -> Float[Array, "n m"]:
+        """φ(x), with a one for the bias."""
+
+    @abstractmethod
+    def mean_feature_jacobian(self, positions: Float[Array, "n d"]) -> Float[Array, "m d"]:
+        """The mean of ∂φ/∂x over the positions."""
+
+    @property
+    @abstractmethod
+    def output(self) -> Float[Array, "d m"]:
+        """B."""
+
+    @abstractmethod
+    def with_output(self, output: Float[Array, "d m"]) -> "AbstractLinearOutputWitness":
+        """The same features under another B."""
+
+
+class MLP(AbstractLinearOutputWitness):
     """The paper's witness: two hidden layers of 32 swish units and one learned output scale.
 
         f_θ(x) = c · (W₃ swish(W₂ swish(W₁x + b₁) + b₂) + b₃)
@@ -59,16 +97,8 @@ class MLP(AbstractBatchedWitness):
         check_count("dim", dim)
         check_count("width", width)
         check_count("depth", depth)
-        sizes = [dim, *[width] * depth, dim]
-        draw = jax.nn.initializers.he_normal(in_axis=-1, out_axis=-2)
-        self.weights = [
-            draw(k, (outputs, inputs), dtype)
-            for k, inputs, outputs in zip(
-                jax.random.split(key, depth + 1), sizes[:-1], sizes[1:], strict=True
-            )
-        ]
-        self.biases = [jnp.zeros(outputs, dtype) for outputs in sizes[1:]]
-        self.scale = jnp.ones((), dtype)
+        sizes = (dim, *[width] * depth, dim)
+        self.weights, self.biases, self.scale = _initial_layers(key, sizes, dtype)
 
     def zeroed(self) -> "MLP":
         """The same hidden layers, with an output layer that gives zero everywhere."""
@@ -86,17 +116,109 @@ class MLP(AbstractBatchedWitness):
         self, positions: Float[Array, "n d"], directions: Float[Array, "n k d"]
     ) -> tuple[Float[Array, "n d"], Float[Array, "n k d"]]:
         """Value and tangents stacked, so that a layer is one matrix product."""
-        # Row 0 of the middle axis is the value, the others are tangents.
-        stacked = jnp.concatenate([positions[:, None], directions], axis=1)
+        # Row 0 is the value, the others are tangents: each a contiguous block.
+        stacked = jnp.concatenate([positions[None], jnp.swapaxes(directions, 0, 1)])
         for weight, bias in zip(self.weights[:-1], self.biases[:-1], strict=True):
             stacked = stacked @ weight.T
-            before = stacked[:, 0] + bias
-            gate = jax.nn.sigmoid(before)
-            slope = gate * (1 + before * (1 - gate))
-            tangents = stacked[:, 1:] * slope[:, None]
-            stacked = jnp.concatenate([(before * gate)[:, None], tangents], axis=1)
+            values, slopes = swish(stacked[0] + bias)
+            stacked = jnp.concatenate([values[None], stacked[1:] * slopes])
         stacked = stacked @ self.weights[-1].T
-        return self.scale * (stacked[:, 0] + self.biases[-1]), self.scale * stacked[:, 1:]
+        values = self.scale * (stacked[0] + self.biases[-1])
+        return values, self.scale * jnp.swapaxes(stacked[1:], 0, 1)
+
+    @property
+    def has_closed_divergence(self) -> bool:
+        """With one or two hidden layers."""
+        return len(self.weights) <= 3
+
+    def values_and_divergences(
+        self, positions: Float[Array, "n d"]
+    ) -> tuple[Float[Array, "n d"], Float[Array, " n"]]:
+        """f(x) and div f(x), the trace in closed form.
+
+        With slopes s₁, s₂ of the two hidden layers, ∂f/∂x = c W₃ diag(s₂) W₂ diag(s₁) W₁, and
+
+            div f = c s₂ᵀ (W₂ ∘ (W₁W₃)ᵀ) s₁
+
+        one product of the size of a hidden layer, whatever d; with one layer, c s₁ᵀ diag(W₁W₂).
+        """
+        hidden, slopes = swish(positions @ self.weights[0].T + self.biases[0])
+        if len(self.weights) == 2:
+            traces = slopes @ jnp.sum(self.weights[0] * self.weights[1].T, axis=1)
+        else:
+            first, middle, last = self.weights
+            coupling = middle * (first @ last).T
+            hidden, outer_slopes = swish(hidden @ middle.T + self.biases[1])
+            traces = jnp.sum(outer_slopes * (slopes @ coupling.T), axis=-1)
+        values = hidden @ self.weights[-1].T + self.biases[-1]
+        return self.scale * values, self.scale * traces
+
+    def features(self, positions: Float[Array, "n d"]) -> Float[Array, "n m"]:
+        """The last hidden layer and a one."""
+        hidden = positions
+        for weight, bias in zip(self.weights[:-1], self.biases[:-1], strict=True):
+            hidden = jax.nn.silu(hidden @ weight.T + bias)
+        return jnp.concatenate([hidden, jnp.ones((len(hidden), 1), hidden.dtype)], axis=1)
+
+    def mean_feature_jacobian(self, positions: Float[Array, "n d"]) -> Float[Array, "m d"]:
+        """W₂ ∘ mean(s₂s₁ᵀ) W₁ for two hidden layers, diag(mean s₁) W₁ for one."""
+        hidden, slopes = swish(positions @ self.weights[0].T + self.biases[0])
+        if len(self.weights) == 2:
+            jacobian = jnp.mean(slopes, axis=0)[:, None] * self.weights[0]
+        else:
+            middle = self.weights[1]
+            _, outer_slopes = swish(hidden @ middle.T + self.biases[1])
+            jacobian = (middle * (outer_slopes.T @ slopes) / len(positions)) @ self.weights[0]
+        return jnp.concatenate([jacobian, jnp.zeros((1, positions.shape[1]), jacobian.dtype)])
+
+    @property
+    def output(self) -> Float[Array, "d m"]:
+        """c (W, b) of the last layer."""
+        return self.scale * jnp.concatenate([self.weights[-1], self.biases[-1][:, None]], axis=1)
+
+    def with_output(self, output: Float[Array, "d m"]) -> "MLP":
+        """The same hidden layers, with c = 1."""
+        return eqx.tree_at(
+            lambda mlp: (mlp.weights[-1], mlp.biases[-1], mlp.scale),
+            self,
+            (output[:, :-1], output[:, -1], jnp.ones_like(self.scale)),
+        )
+
+
+@jax.custom_jvp
+def swish(x: Float[Array, "..."]) -> tuple[Float[Array, "..."], Float[Array, "..."]]:
+    """x·σ(x) and its slope."""
+    values, slopes, _ = _swish_derivatives(x)
+    return values, slopes
+
+
+@swish.defjvp
+def _swish_tangents(primals: tuple[Array], tangents: tuple[Array]):
+    """Both from one exponential; automatic differentiation would take several."""
+    values, slopes, curvatures = _swish_derivatives(*primals)
+    return (values, slopes), (slopes * tangents[0], curvatures * tangents[0])
+
+
+def _swish_derivatives(x: Array) -> tuple[Array, Array, Array]:
+    gate = jax.nn.sigmoid(x)
+    slope = gate * (1 + x * (1 - gate))
+    return x * gate, slope, gate * (1 - gate) * (2 + x * (1 - 2 * gate))
+
+
+@functools.partial(jax.jit, static_argnames=("sizes", "dtype"))
+def _initial_layers(
+    key: PRNGKeyArray, sizes: tuple[int, ...], dtype: jnp.dtype | None
+) -> tuple[list[Array], list[Array], Array]:
+    """He's truncated normal weights from one draw for all layers, zero biases, a scale of one."""
+    shapes = list(zip(sizes[1:], sizes[:-1], strict=True))
+    ends = np.cumsum([math.prod(shape) for shape in shapes])
+    draws = jax.random.truncated_normal(key, -2.0, 2.0, (int(ends[-1]),), dtype)
+    weights = [
+        math.sqrt(2 / shape[1]) / TRUNCATED_SD * part.reshape(shape)
+        for shape, part in zip(shapes, jnp.split(draws, ends[:-1]), strict=True)
+    ]
+    biases = [jnp.zeros(outputs, draws.dtype) for outputs in sizes[1:]]
+    return weights, biases, jnp.ones((), draws.dtype)
 
 
 def check_witness(witness: Witness, dim: int, dtype: jnp.dtype) -> None:

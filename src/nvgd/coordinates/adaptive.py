@@ -10,7 +10,7 @@ from jaxtyping import Array, Bool, Float
 from nvgd.coordinates.base import AbstractCoordinates, AbstractFrame, AffineFrame, DiagonalFrame
 from nvgd.coordinates.driver import DriverFrame, find_driver, is_finite
 from nvgd.errors import check_count, plain
-from nvgd.robust import coordinate_scales, median, spread, student_scatter, whiten
+from nvgd.robust import can_fit_scatter, coordinate_scales, median, spread, student_scatter, whiten
 
 # How much better, in the mean log of the misfit, a driver must be than none.
 MARGIN = 0.03
@@ -36,6 +36,9 @@ class _Composed(AbstractFrame):
     def restore(self, expressed):
         return self.outer.restore(self.inner.restore(expressed))
 
+    def log_volumes(self, expressed):
+        return self.outer.log_volumes(self.inner.restore(expressed))
+
 
 class Adaptive(AbstractCoordinates[AdaptiveState | None]):
     """Coordinates learned from particles and scores; the step is in units of their own spread.
@@ -45,7 +48,7 @@ class Adaptive(AbstractCoordinates[AdaptiveState | None]):
     is used if the target, as its scores tell, is more nearly normal in its coordinates than in
     whitened ones: the misfit is the mean of log(1 + |∇log p(u) + u|²/d) over the particles.
 
-    With fewer than two particles a dimension a scatter cannot be estimated: medians and robust
+    With fewer than 1.25 particles a dimension a scatter cannot be estimated: medians and robust
     standard deviations of the coordinates are used then, and no driver.
 
     Arguments:
@@ -60,7 +63,7 @@ class Adaptive(AbstractCoordinates[AdaptiveState | None]):
     def init(self, particles):
         """No driver yet."""
         num_particles, dim = particles.shape
-        if dim == 1 or num_particles < 2 * dim:
+        if dim == 1 or not can_fit_scatter(num_particles, dim):
             return None
         zeros = jnp.zeros(dim, particles.dtype)
         frame = DriverFrame.affine(zeros, jnp.eye(dim, dtype=particles.dtype))

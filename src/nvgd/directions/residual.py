@@ -10,7 +10,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from nvgd.directions.base import AbstractDirection, Diagnostics, norm_squared
 from nvgd.directions.neural import NeuralDirection, NeuralState
-from nvgd.stein import choose_divergence, values_and_divergences
+from nvgd.divergences import choose_divergence, values_and_divergences
 from nvgd.witnesses import MLP
 
 # The network's weight comes from evidence averaged over about ten steps.
@@ -89,7 +89,7 @@ class ResidualDirection(AbstractDirection[ResidualState]):
         self, particles: Array, scores: Array, network: NeuralState, key: PRNGKeyArray
     ) -> tuple[Array, Array]:
         num_particles, dim = particles.shape
-        estimator = choose_divergence(self.trainer.divergence, dim)
+        estimator = choose_divergence(self.trainer.divergence, dim, network.witness)
         probes = estimator.probes(key, num_particles, dim, particles.dtype)
         values, divergences = values_and_divergences(
             network.witness, particles, probes, estimator.weight

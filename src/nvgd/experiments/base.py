@@ -14,6 +14,8 @@ from nvgd.experiments.records import Records, read
 
 Rows = list[dict[str, Any]]
 Arrays = dict[str, np.ndarray]
+# The names of the library's default and of the paper's method in tables and figures.
+DEFAULT, PAPER = "NVGD", "NVGD paper"
 
 
 class Task(NamedTuple):

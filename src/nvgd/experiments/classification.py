@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from nvgd.errors import check_count, check_positive
-from nvgd.experiments.base import Arrays, Experiment, Report, Rows, Task
+from nvgd.experiments.base import DEFAULT, Arrays, Experiment, Report, Rows, Task
 from nvgd.experiments.records import Records
 from nvgd.flow import FlowState, ParticleFlow
 from nvgd.posterior import Posterior
@@ -37,8 +37,9 @@ class Split(NamedTuple):
 class ClassificationExperiment(Experiment):
     """A posterior over classifiers, sampled in minibatches; step sizes found by one search.
 
-    Every method tries the same decades of step sizes on the validation rows, then the half decades
-    beside the best of them, all for the same number of steps. The best log likelihood wins.
+    Every method but the default tries the same decades of step sizes on the validation rows, then
+    the half decades beside the best of them, all for the same number of steps. The best log
+    likelihood wins.
     """
 
     num_particles: int = 100
@@ -75,8 +76,8 @@ class ClassificationExperiment(Experiment):
         return settings
 
     @abstractmethod
-    def flow(self, method: str, step_size: float) -> ParticleFlow:
-        """A method with this step size."""
+    def flow(self, method: str, step_size: float | None) -> ParticleFlow:
+        """A method with this step size; without one, the default, which has none to find."""
 
     @abstractmethod
     def target(self, *, tuning: bool) -> Target:
@@ -100,7 +101,11 @@ class ClassificationExperiment(Experiment):
         """The search for every method, then the runs."""
         tries = self.num_decades + 2
         return [
-            *(Task(f"{TUNING}/{m}", m, 0, tries * self.tuning_steps) for m in self.methods),
+            *(
+                Task(f"{TUNING}/{m}", m, 0, tries * self.tuning_steps)
+                for m in self.methods
+                if m != DEFAULT
+            ),
             *(
                 Task(f"{m}/{s}", m, s, self.num_steps)
                 for m in self.methods
@@ -156,7 +161,7 @@ class ClassificationExperiment(Experiment):
         report.measure(step_size=max(tried, key=lambda size: tried[size]))
 
     def _sample(
-        self, task: Task, step_size: float, num_steps: int, watch, *, tuning: bool
+        self, task: Task, step_size: float | None, num_steps: int, watch, *, tuning: bool
     ) -> Posterior:
         import warnings
 
@@ -180,13 +185,15 @@ class ClassificationExperiment(Experiment):
         at_step = list({r["task"]: r for r in reached}.values())
         digits = {"accuracy": 4, "log_likelihood": 4, "calibration_error": 4}
         return [
-            f"{best_step_size(rows, method):.1e}",
+            "own" if method == DEFAULT else f"{best_step_size(rows, method):.1e}",
             *(spread([r[name] for r in at_step], digits[name]) for name in MEASURES),
         ]
 
 
-def best_step_size(rows: Rows, method: str) -> float:
-    """What the search for this method ended with."""
+def best_step_size(rows: Rows, method: str) -> float | None:
+    """What the search for this method ended with; the default is not searched for."""
+    if method == DEFAULT:
+        return None
     (found,) = (
         row["step_size"]
         for row in rows

@@ -12,12 +12,12 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from nvgd.experiments import datasets
-from nvgd.experiments.base import Arrays, Report, Rows, Task, run_label
+from nvgd.experiments.base import DEFAULT, PAPER, Arrays, Report, Rows, Task, run_label
 from nvgd.experiments.classification import MEASURES, ClassificationExperiment, Split, measures
 from nvgd.experiments.funnel import paper_nvgd
 from nvgd.experiments.records import Records
 from nvgd.files import write_atomically
-from nvgd.flow import SGLD, SVGD, ParticleFlow
+from nvgd.flow import NVGD, SGLD, SVGD, ParticleFlow
 from nvgd.tables import markdown, spread
 from nvgd.target import Target
 
@@ -114,7 +114,7 @@ def laplace(
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Covertype(ClassificationExperiment):
-    """Figure 6: logistic regression on 581,012 rows in minibatches, by NVGD, SVGD and SGLD."""
+    """Figure 6: logistic regression on 581,012 rows in minibatches: NVGD, SVGD, SGLD."""
 
     num_steps: int = 4085
     """Steps of every method."""
@@ -139,19 +139,26 @@ class Covertype(ClassificationExperiment):
         "measure_every": 30,
         "num_particles": 20,
     }
-    methods: ClassVar[tuple[str, ...]] = ("NVGD", "SVGD", "SGLD")
-    colours: ClassVar[dict[str, str]] = {"NVGD": "#d1495b", "SVGD": "#2e6f95", "SGLD": "#e9a23b"}
+    methods: ClassVar[tuple[str, ...]] = (DEFAULT, PAPER, "SVGD", "SGLD")
+    colours: ClassVar[dict[str, str]] = {
+        DEFAULT: "#d1495b",
+        PAPER: "#e8a0a9",
+        "SVGD": "#2e6f95",
+        "SGLD": "#e9a23b",
+    }
 
     def prepare(self) -> None:
         """Find the data."""
         load(self.data_dir)
 
-    def flow(self, method: str, step_size: float) -> ParticleFlow:
-        """A method with this step size."""
+    def flow(self, method: str, step_size: float | None) -> ParticleFlow:
+        """The default, or a method with this step size."""
+        if step_size is None:
+            return NVGD()
         # An array, not a number: all step sizes then share one compiled program.
         size = jnp.asarray(step_size)
         match method:
-            case "NVGD":
+            case _ if method == PAPER:
                 return paper_nvgd(size, self.learning_rate, max_inner_steps=self.max_inner_steps)
             case "SVGD":
                 return SVGD(size)

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from nvgd.errors import InputError
-from nvgd.files import output_directory, write_atomically
+from nvgd.files import cache_directory, output_directory, write_atomically
 
 Dataset = dict[str, np.ndarray]
 
@@ -39,7 +39,7 @@ def load(name: str, data_dir: Path | None = None) -> Dataset:
                 "there is none: copy the file there, or leave the option out."
             )
         return _read(name, path)
-    cached = _cache_directory() / file_name
+    cached = cache_directory() / file_name
     for path in (REPOSITORY_DATA / file_name, cached):
         if path.is_file():
             return _read(name, path)
@@ -79,11 +79,6 @@ def _verify(name: str, dataset: Dataset, where: str) -> None:
             f"{where} is not the {name} data that the experiments need (its checksum differs): "
             "delete it, or copy it anew."
         )
-
-
-def _cache_directory() -> Path:
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "nvgd"
 
 
 def _fetchers(name: str):

@@ -14,7 +14,7 @@ from jaxtyping import Array, Float
 
 from nvgd.densities import Funnel
 from nvgd.errors import InputError, check_count, check_positive
-from nvgd.experiments.base import Arrays, Experiment, Report, Rows, Task, run_label
+from nvgd.experiments.base import DEFAULT, PAPER, Arrays, Experiment, Report, Rows, Task, run_label
 from nvgd.experiments.records import Records
 from nvgd.files import write_atomically
 from nvgd.flow import NVGD, SVGD, ULA, FlowState, ParticleFlow
@@ -77,7 +77,7 @@ class FunnelExperiment(Experiment):
     num_steps: int = 5000
     """Steps of the parallel methods; sequential ULA takes as many gradients in one chain."""
     step_size: float = 1e-2
-    """ε of NVGD and ULA; ULA also runs at ε/5."""
+    """ε of the paper's NVGD and of ULA; ULA also runs at ε/5."""
     svgd_factor: float = 5.0
     """Rescaled SVGD steps by this times ε, the paper's hand-tuned choice."""
     learning_rate: float = 1e-4
@@ -105,10 +105,11 @@ class FunnelExperiment(Experiment):
             check_positive(name, getattr(self, name))
 
     def flows(self) -> dict[str, ParticleFlow]:
-        """The methods, with the paper's settings."""
+        """The default, which has no settings, and the methods of the paper with theirs."""
         slow = ULA(self.step_size / 5)
         return {
-            "NVGD": paper_nvgd(self.step_size, self.learning_rate),
+            DEFAULT: NVGD(),
+            PAPER: paper_nvgd(self.step_size, self.learning_rate),
             "SVGD": SVGD(self.svgd_factor * self.step_size, rescale=True),
             "pULA ε": ULA(self.step_size),
             "pULA ε/5": slow,
@@ -138,8 +139,8 @@ class FunnelExperiment(Experiment):
 
         from nvgd.experiments.funnel_figures import Frame, film
 
-        # The first NVGD run is filmed (the paper's Figure 1).
-        frames: list[Frame] | None = [] if task.name == "NVGD/0" else None
+        # The first run of the paper's method is filmed (its Figure 1).
+        frames: list[Frame] | None = [] if task.name == f"{PAPER}/0" else None
 
         def watch(state: FlowState) -> None:
             if frames is not None:
@@ -214,7 +215,7 @@ class FunnelExperiment(Experiment):
         from nvgd.experiments import funnel_figures
 
         names = funnel_figures.Frame._fields
-        shots = zip(*(arrays[f"NVGD/0/film-{name}"] for name in names), strict=True)
+        shots = zip(*(arrays[f"{PAPER}/0/film-{name}"] for name in names), strict=True)
         frames = [funnel_figures.Frame(*shot) for shot in shots]
         write_atomically(
             directory / "figure-1.gif",

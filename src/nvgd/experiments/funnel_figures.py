@@ -31,6 +31,7 @@ MAX_FRAMES = 62
 DEPTH = 10
 COLOURS = {
     "NVGD": "#d1495b",
+    "NVGD paper": "#e8a0a9",
     "SVGD": "#2e6f95",
     "pULA ε": "#e9a23b",
     "pULA ε/5": "#7a9e7e",

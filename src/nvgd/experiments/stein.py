@@ -14,18 +14,22 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from nvgd.densities import Gaussian
 from nvgd.directions import KernelDirection
+from nvgd.directions.residual import normal_scores
 from nvgd.errors import check_count, check_positive
-from nvgd.experiments.base import Arrays, Experiment, Report, Rows, Task
+from nvgd.experiments.base import DEFAULT, PAPER, Arrays, Experiment, Report, Rows, Task
 from nvgd.experiments.records import Records
 from nvgd.files import write_atomically
+from nvgd.flow import NVGD
 from nvgd.stein import AbstractDivergence, HutchinsonDivergence, regularised_stein_discrepancy
 from nvgd.tables import markdown, spread
 from nvgd.witnesses import MLP
 
+METHODS = {DEFAULT: "#d1495b", PAPER: "#e8a0a9"}
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Stein(Experiment):
-    """Figure 2: train a witness on fixed particles of N(0, I) for an ill-conditioned Gaussian."""
+    """Figure 2: train witnesses on fixed particles of N(0, I) for an ill-conditioned Gaussian."""
 
     dim: int = 50
     """Dimension of the Gaussian."""
@@ -36,7 +40,7 @@ class Stein(Experiment):
     num_steps: int = 1000
     """Training steps."""
     learning_rate: float = 1e-2
-    """Of Adam on the witness."""
+    """Of Adam on the paper's witness."""
     measure_every: int = 10
     """Training steps between measurements."""
 
@@ -51,8 +55,12 @@ class Stein(Experiment):
         check_positive("learning_rate", self.learning_rate)
 
     def tasks(self) -> list[Task]:
-        """One a seed."""
-        return [Task(f"seed-{seed}", "NVGD", seed, self.num_steps) for seed in range(self.seeds)]
+        """Both forms, every seed."""
+        return [
+            Task(f"{method}/{seed}", method, seed, self.num_steps)
+            for method in METHODS
+            for seed in range(self.seeds)
+        ]
 
     def run(self, task: Task, report: Report, records: Records) -> Arrays:
         """Train, and measure on held-out particles against f* = ∇log p − ∇log q."""
@@ -67,18 +75,22 @@ class Stein(Experiment):
             for key in (train_key, held_out_key)
         )
 
+        def score(x: Array) -> Array:
+            return -x / variances
+
         def best(x: Array) -> Array:
-            return x - x / variances
+            return x + score(x)
 
         optimum = jnp.mean(jnp.sum(best(held_out) ** 2, axis=-1))
         report.measure(
             optimum=optimum,
-            kernelised=_kernelised_discrepancy(train, -train / variances, held_out, best),
+            kernelised=_kernelised_discrepancy(train, score(train), held_out, best),
         )
-        witness = MLP(self.dim, key=witness_key)
-        optimizer_state = optax.adam(self.learning_rate).init(eqx.filter(witness, eqx.is_array))
+        learner = (_PaperLearner if task.method == PAPER else _DefaultLearner)(
+            train, score, self.learning_rate, witness_key, run_key
+        )
         for step in [*range(0, self.num_steps, self.measure_every), self.num_steps]:
-            values = jax.vmap(witness)(held_out)
+            values = learner.field(held_out)
             overlap = jnp.mean(jnp.sum(values * best(held_out), axis=-1))
             size = jnp.mean(jnp.sum(values**2, axis=-1))
             error = jnp.mean(jnp.sum((values - best(held_out)) ** 2, axis=-1))
@@ -91,15 +103,7 @@ class Stein(Experiment):
             report.step(step, f"{float(overlap / optimum):.3f} of the optimum")
             length = min(self.measure_every, self.num_steps - step)
             if length:
-                witness, optimizer_state = _ascend(
-                    witness,
-                    optimizer_state,
-                    train,
-                    -train / variances,
-                    self.learning_rate,
-                    length,
-                    jax.random.fold_in(run_key, step),
-                )
+                learner.train(step, length)
         return {}
 
     def table(self, rows: Rows, arrays: Arrays) -> str:
@@ -107,26 +111,26 @@ class Stein(Experiment):
         del arrays
         optima = {r["task"]: r["optimum"] for r in rows if "optimum" in r}
         kernelised = [r["kernelised"] / r["optimum"] for r in rows if "optimum" in r]
-        last = [r for r in rows if r.get("step") == self.num_steps]
-        shares = [r["discrepancy"] / optima[r["task"]] for r in last]
-        regularised = [2 * r["regularised"] / optima[r["task"]] for r in last]
-        return markdown(
-            [
-                [
-                    "share of the optimum, held out",
-                    "Stein discrepancy",
-                    "regularised",
-                    "relative error",
-                ],
-                [
-                    f"neural, {self.num_steps} steps",
-                    spread(shares, 3),
-                    spread(regularised, 3),
-                    spread([r["relative_error"] for r in last], 3),
-                ],
-                ["kernelised, rescaled to ‖f*‖", spread(kernelised, 3), "", ""],
-            ]
-        )
+        lines = [
+            ["share of the optimum, held out", "Stein discrepancy", "regularised", "relative error"]
+        ]
+        for method in METHODS:
+            for step in dict.fromkeys((min(200, self.num_steps), self.num_steps)):
+                at_step = [r for r in rows if r["method"] == method and r.get("step") == step]
+                shares = [r["discrepancy"] / optima[r["task"]] for r in at_step]
+                regularised = [2 * r["regularised"] / optima[r["task"]] for r in at_step]
+                errors = [r["relative_error"] for r in at_step]
+                if at_step:
+                    lines.append(
+                        [
+                            f"{method}, {step} steps",
+                            spread(shares, 3),
+                            spread(regularised, 3),
+                            f"{np.mean(errors):.2g} ± {np.std(errors):.1g}",
+                        ]
+                    )
+        lines.append(["kernelised, rescaled to ‖f*‖", spread(kernelised, 3), "", ""])
+        return markdown(lines)
 
     def draw(self, rows: Rows, arrays: Arrays, directory: Path) -> list[Path]:
         """Discrepancy over training, and the relative error beside it."""
@@ -135,31 +139,94 @@ class Stein(Experiment):
 
         from nvgd.experiments.figures import band
 
-        curves = [r for r in rows if "step" in r]
-        tasks = sorted({r["task"] for r in curves})
-        steps = np.array([r["step"] for r in curves if r["task"] == tasks[0]])
-
-        def curve(name: str) -> np.ndarray:
-            return np.array([[r[name] for r in curves if r["task"] == task] for task in tasks])
-
         figure, (left, right) = plt.subplots(1, 2, figsize=(9.5, 3.6), layout="constrained")
-        band(left, steps, curve("discrepancy"), "#d1495b", "neural (NVGD)")
+        for method, colour in METHODS.items():
+            curves = [r for r in rows if r["method"] == method and "step" in r]
+            tasks = sorted({r["task"] for r in curves})
+            steps = np.array([r["step"] for r in curves if r["task"] == tasks[0]])
+            for axes, name in ((left, "discrepancy"), (right, "relative_error")):
+                values = [[r[name] for r in curves if r["task"] == task] for task in tasks]
+                band(axes, steps, np.array(values), colour, method)
         for name, colour, style in (("optimum", "0.2", "--"), ("kernelised", "#2e6f95", "-")):
             level = np.mean([r[name] for r in rows if name in r])
             left.axhline(level, color=colour, linestyle=style, label=name)
-        left.set(
-            xlabel="training step", ylabel="Stein discrepancy", xlim=(0, steps[-1]), ylim=(0, None)
-        )
+        left.set(ylabel="Stein discrepancy", ylim=(0, None))
+        right.set(ylabel="relative error of the field", yscale="log")
         left.legend(frameon=False)
-        band(right, steps, curve("relative_error"), "#d1495b", "")
-        right.set(xlabel="training step", ylabel="relative error of the field", yscale="log")
-        right.set_xlim(0, steps[-1])
         for axes in (left, right):
+            axes.set(xlabel="training step", xlim=(0, self.num_steps))
             axes.spines[["top", "right"]].set_visible(False)
         path = directory / "stein.png"
         write_atomically(path, lambda temporary: figure.savefig(temporary, dpi=130))
         plt.close(figure)
         return [path]
+
+
+class _PaperLearner:
+    """The whole field is a network, trained as the paper does."""
+
+    def __init__(
+        self,
+        particles: Array,
+        score: Callable[[Array], Array],
+        learning_rate: float,
+        witness_key: PRNGKeyArray,
+        run_key: PRNGKeyArray,
+    ):
+        self._particles, self._scores = particles, score(particles)
+        self._learning_rate, self._key = learning_rate, run_key
+        self._witness = MLP(particles.shape[1], key=witness_key)
+        parameters = eqx.filter(self._witness, eqx.is_array)
+        self._optimizer = optax.adam(learning_rate).init(parameters)
+
+    def field(self, held_out: Array) -> Array:
+        """The network's values."""
+        return jax.vmap(self._witness)(held_out)
+
+    def train(self, step: int, num_steps: int) -> None:
+        """Ascend from `step` on."""
+        self._witness, self._optimizer = _ascend(
+            self._witness,
+            self._optimizer,
+            self._particles,
+            self._scores,
+            self._learning_rate,
+            num_steps,
+            jax.random.fold_in(self._key, step),
+        )
+
+
+class _DefaultLearner:
+    """Score and normal repulsion are given; a network learns what remains, with its own rate."""
+
+    def __init__(
+        self,
+        particles: Array,
+        score: Callable[[Array], Array],
+        learning_rate: float,
+        witness_key: PRNGKeyArray,
+        run_key: PRNGKeyArray,
+    ):
+        del learning_rate
+        self._particles, self._score, self._key = particles, score, run_key
+        self._state = NVGD().direction.init(particles, key=witness_key)
+        self._weight = jnp.zeros(())
+
+    def field(self, held_out: Array) -> Array:
+        """What the direction would be at these particles."""
+        learned = jax.vmap(self._state.network.witness)(held_out)
+        return self._score(held_out) + normal_scores(held_out) + self._weight * learned
+
+    def train(self, step: int, num_steps: int) -> None:
+        """At most `num_steps` of training, less if the held-out part tells to stop."""
+        direction = NVGD(max_inner_steps=num_steps).direction
+        _, self._state, diagnostics = eqx.filter_jit(direction)(
+            self._particles,
+            self._score(self._particles),
+            self._state,
+            key=jax.random.fold_in(self._key, step),
+        )
+        self._weight = diagnostics["network_weight"]
 
 
 def _kernelised_discrepancy(

@@ -33,6 +33,7 @@ class Momentum(AbstractMover[Float[Array, "n d"]]):
     nesterov: bool = eqx.field(default=False, converter=plain)
 
     takes_noise: ClassVar[bool] = True
+    carries: ClassVar[bool] = True
 
     def __check_init__(self):
         check_step_size("step_size", self.step_size)

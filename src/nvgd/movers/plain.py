@@ -24,6 +24,7 @@ class Euler(AbstractMover[None]):
     step_size: StepSize = eqx.field(converter=plain)
 
     takes_noise: ClassVar[bool] = True
+    carries: ClassVar[bool] = True
     is_pointwise: ClassVar[bool] = True
 
     def __check_init__(self):
@@ -66,6 +67,7 @@ class Optax(AbstractMover[PyTree]):
     transformation: optax.GradientTransformation
 
     takes_noise: ClassVar[bool] = False
+    carries: ClassVar[bool] = True
 
     def __check_init__(self):
         check_transformation("optimizer", self.transformation)

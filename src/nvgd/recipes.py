@@ -1,0 +1,65 @@
+"""How a posterior was made: what it takes to make another one in the same way."""
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from nvgd.errors import InputError
+from nvgd.flow import ParticleFlow
+from nvgd.starts import AbstractStart
+from nvgd.target import Target
+
+if TYPE_CHECKING:
+    from nvgd.posterior import Posterior
+
+
+class Stage(NamedTuple):
+    """A stretch of a run with one flow."""
+
+    until_step: int
+    flow: ParticleFlow
+
+
+class Recipe(NamedTuple):
+    """The arguments of `sample`, as they were understood."""
+
+    target: Target
+    flow: ParticleFlow
+    num_particles: int
+    num_steps: int | str
+    max_steps: int | None
+    initial: Any
+    seed: int
+    thin: int | None
+    stages: tuple[Stage, ...]
+    """The flow as it was in every part of the run: step sizes may fall towards its end."""
+
+    @property
+    def can_start_anew(self) -> bool:
+        """Whether other starting particles can be drawn: not so if the user gave them."""
+        return self.initial is None or isinstance(self.initial, AbstractStart | str)
+
+    def replicate(self, number: int) -> "Posterior":
+        """An independent run, from other starting particles; the number tells them apart."""
+        from nvgd.sampling import sample
+
+        return sample(
+            self.target,
+            self.flow,
+            num_particles=self.num_particles,
+            num_steps=self.num_steps,  # pyright: ignore[reportArgumentType]
+            max_steps=self.max_steps,
+            initial=self.initial,
+            # Away from the seeds that a person counts up from this one.
+            seed=(self.seed + 1_000_003 * number) % 2**63,
+            thin=self.thin,
+            progress=False,
+        )
+
+
+def known_recipe(recipe: Recipe | None, purpose: str) -> Recipe:
+    """The recipe, or an error that says when there is one."""
+    if recipe is None:
+        raise InputError(
+            f"{purpose} runs the sampler again, which only a posterior can that nvgd.sample has "
+            "just returned, not one that was loaded from a file."
+        )
+    return recipe

@@ -1,0 +1,186 @@
+"""How long a run is: a number of steps, or until nothing can be told from an exact sample."""
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import equinox as eqx
+import numpy as np
+
+from nvgd.chunks import CAPACITY
+from nvgd.diagnostics.held_out import held_out_discrepancy
+from nvgd.diagnostics.measures import standardise
+from nvgd.diagnostics.trend import robust_spread, trend
+from nvgd.diagnostics.verdict import MIN_PARTICLES
+from nvgd.errors import InputError
+from nvgd.flow import ParticleFlow
+from nvgd.modes import on_all_data
+from nvgd.recipes import Stage
+
+if TYPE_CHECKING:
+    from nvgd.runs import Run
+
+DEFAULT_MAX_STEPS = 10_000
+# Steps between two looks, at least; and looks in a row that must show nothing but noise.
+CHECK_EVERY = 25
+PATIENCE = 4
+# Standard errors above zero up to which a held-out discrepancy is noise. Exact samples reach
+# two of them in less than one case of a hundred (docs/diagnostics.md).
+NOISE_LEVEL = 2.0
+# Standard errors up to which the mean log density counts as at rest.
+DRIFT_LEVEL = 3.0
+# A look at minibatched targets is a pass over all data: at most every fourth gradient goes there.
+STEPS_PER_PASS = 3
+
+Records = dict[str, np.ndarray]
+
+
+class AbstractLength(ABC):
+    """Decides where a run ends and with which flow it goes on."""
+
+    end: int
+    """The step at which the run ends, as far as is known."""
+
+    @abstractmethod
+    def flow(self, step: int) -> ParticleFlow:
+        """The flow for the step after this one."""
+
+    @abstractmethod
+    def stages(self, num_steps: int) -> tuple[Stage, ...]:
+        """The flows of a run that has taken so many steps."""
+
+    def check_particles(self, num_particles: int) -> None:
+        """Refuse fewer particles than the decision needs."""
+        del num_particles
+
+    def steps_until_next(self, step: int) -> int:
+        """How far a chunk may go before a look is due."""
+        del step
+        return CAPACITY
+
+    def look(self, run: "Run") -> None:
+        """Measure the run, if it is time to."""
+        del run
+
+    def records(self) -> Records:
+        """What the looks have found, for a checkpoint."""
+        return {}
+
+    def restore(self, records: Mapping[str, np.ndarray]) -> None:
+        """Go on from what an earlier run of the same settings has found."""
+        del records
+
+    def num_extra_gradients(self, num_steps: int) -> np.ndarray:
+        """Gradients a particle that the looks before and at each step have cost, in all."""
+        return np.zeros(num_steps, np.int64)
+
+
+class FixedLength(AbstractLength):
+    """A number of steps."""
+
+    def __init__(self, flow: ParticleFlow, num_steps: int):
+        self.end, self._flow = num_steps, flow.for_run(num_steps)
+
+    def flow(self, step):
+        """The same throughout."""
+        del step
+        return self._flow
+
+    def stages(self, num_steps):
+        """One."""
+        return (Stage(num_steps, self._flow),)
+
+
+class AutoLength(AbstractLength):
+    """Until the held-out Stein discrepancy has been at its noise level for long enough.
+
+    Every so many steps the particles and their scores, from all data, go through
+    `held_out_discrepancy`, the same measure for every method. A look is quiet if the discrepancy
+    lies within two standard errors of zero, as that of an exact sample does, and the mean log
+    density was at rest over the last half of the steps. After four quiet looks in a row, at step s:
+
+    - a flow whose steps do not depend on the run's length ends there;
+    - one whose steps fall over the second half of a run, as `NVGD()`'s do, is told that its run
+      has 2s steps: it ends as a run of that length would have, whose first half came to rest.
+
+    A run that finds no rest takes `max_steps`, exactly as if they had been asked for.
+    """
+
+    def __init__(self, flow: ParticleFlow, max_steps: int, num_batches: int):
+        self.end = self._max_steps = max_steps
+        self._given, self._flow = flow, flow.for_run(max_steps)
+        self._has_finish = not eqx.tree_equal(flow.for_run(1), flow.for_run(2))
+        self._last_look = max_steps // 2 if self._has_finish else max_steps
+        self._every = max(CHECK_EVERY, STEPS_PER_PASS * num_batches)
+        self._num_batches = num_batches
+        self._rows: list[tuple[int, float, float, float]] = []
+        self.rest_at: int | None = None
+
+    def flow(self, step):
+        """As for the longest run until the particles rest, then as for the run that it is."""
+        is_finish = self.rest_at is not None and step >= self.rest_at and self._has_finish
+        return self._given.for_run(self.end) if is_finish else self._flow
+
+    def stages(self, num_steps):
+        """The search and the finish."""
+        if self.rest_at is None or not self._has_finish:
+            return (Stage(num_steps, self._flow),)
+        search = Stage(min(self.rest_at, num_steps), self._flow)
+        return search, Stage(num_steps, self._given.for_run(self.end))
+
+    def check_particles(self, num_particles):
+        """Too few, and everything is noise."""
+        if num_particles < MIN_PARTICLES:
+            raise InputError(
+                f'num_steps="auto" needs at least {MIN_PARTICLES} particles to tell, got '
+                f"{num_particles}: give num_steps."
+            )
+
+    def steps_until_next(self, step):
+        """Up to the next multiple of the interval."""
+        return self._every - step % self._every
+
+    def look(self, run):
+        """One row: step, discrepancy, its error, and how much the log density drifts."""
+        step = run.num_steps
+        if step % self._every or self.rest_at is not None or step > self._last_look or not step:
+            return
+        if self._rows and self._rows[-1][0] >= step:
+            return
+        particles = run.state.particles
+        log_densities, scores = map(np.asarray, on_all_data(run.target, particles))
+        if not (np.all(np.isfinite(scores)) and np.all(np.isfinite(log_densities))):
+            return
+        found = held_out_discrepancy(standardise(np.asarray(particles), scores))
+        noise = robust_spread(log_densities) / math.sqrt(len(particles))
+        drift = trend(run.infos().log_density, noise)
+        significance = math.inf if drift is None else drift.significance
+        self._rows.append((step, found.value, found.error, significance))
+        self._decide()
+
+    def _decide(self) -> None:
+        num_quiet = 0
+        for step, value, error, drift in self._rows:
+            is_quiet = value <= NOISE_LEVEL * error and abs(drift) <= DRIFT_LEVEL
+            num_quiet = num_quiet + 1 if is_quiet else 0
+            if num_quiet == PATIENCE:
+                self.rest_at = step
+                self.end = min(2 * step, self._max_steps) if self._has_finish else step
+                return
+
+    def records(self):
+        """One array a column."""
+        columns = np.array(self._rows, np.float64).reshape(-1, 4)
+        return dict(zip(("step", "discrepancy", "error", "drift"), columns.T, strict=True))
+
+    def restore(self, records):
+        """The rows, and what follows from them."""
+        columns = (records[name] for name in ("step", "discrepancy", "error", "drift"))
+        self._rows = [(int(row[0]), *map(float, row[1:])) for row in zip(*columns, strict=True)]
+        self._decide()
+
+    def num_extra_gradients(self, num_steps):
+        """One pass over all data a look."""
+        steps = np.array([row[0] for row in self._rows])
+        return np.searchsorted(steps, np.arange(1, num_steps + 1), side="right") * self._num_batches
