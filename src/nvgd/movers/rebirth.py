@@ -12,6 +12,8 @@ LATEST = 0.7
 NEIGHBOURS = 8
 # among so many of them: the cost stays linear in their number.
 MOST_NEIGHBOURS = 512
+# Exponent of the weights, and up to which dimension it is about that.
+EAGERNESS, FEW_DIMENSIONS = 0.3, 7
 # Largest change of a particle's weight in one resampling, in nats.
 LARGEST_CHANGE = 1.0
 
@@ -47,7 +49,7 @@ def resampled(
     others: Float[Array, "m d"],
     key: PRNGKeyArray,
 ) -> Float[Array, "n d"]:
-    """One systematic resampling with weights ∝ (p/q)ᶜ, c = 3/(10 + d), copies moved aside.
+    """One systematic resampling with weights ∝ (p/q)ᶜ, c = .3/(1 + (d/7)²), copies moved aside.
 
     It is a step of the birth–death process of Lu, Lu and Nolen ("Accelerating Langevin sampling
     with birth–death", 2019), in which particles die at the rate log q − log p above its mean, so
@@ -63,7 +65,7 @@ def resampled(
     # A particle is its own first neighbour.
     radii = jnp.sqrt(quantile(squares, min(1.0, (NEIGHBOURS + 1) / len(others)))) + 1e-6
     excess = -dim * jnp.log(radii) - jnp.maximum(log_densities, -1e30)
-    excess = 3 * (excess - median(excess)) / (10 + dim)
+    excess = EAGERNESS * (excess - median(excess)) / (1 + (dim / FEW_DIMENSIONS) ** 2)
     weights = jnp.exp(-jnp.clip(excess, -LARGEST_CHANGE, LARGEST_CHANGE))
     ends = num_particles * jnp.cumsum(weights) / jnp.sum(weights)
     marks = jnp.arange(num_particles) + jax.random.uniform(copy_key, (), particles.dtype)
