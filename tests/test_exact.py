@@ -131,7 +131,7 @@ def begin(flow, target=WHOLE, num_particles=10):
         ),
         (lambda: flow_of(nvgd.Annealed(nvgd.LangevinDirection()), METROPOLIS), "Annealed lets"),
         (lambda: flow_of(nvgd.Halves(NETWORK)), "half of the particles at a time"),
-        (lambda: nvgd.Halves(nvgd.ResidualDirection(NETWORK)), "at its particles only"),
+        (lambda: nvgd.Halves(nvgd.SelfRepulsive(NETWORK)), "at its particles only"),
         (
             lambda: nvgd.LangevinFraction(nvgd.Annealed(NETWORK), 0.5),
             r"write Annealed\(LangevinFraction",
