@@ -197,7 +197,14 @@ class NVGD(ParticleFlow):
         **options: Any,
     ):
         self.coordinates = coordinates
-        settings = {"width": 64, "learning_rate": 1e-3, "max_inner_steps": 10, "patience": 10}
+        settings = {
+            "width": 64,
+            "learning_rate": 1e-3,
+            "max_inner_steps": 10,
+            "patience": 10,
+            # The noise of the probes keeps the network from fitting the particles one by one.
+            "divergence": "hutchinson",
+        }
         trainer = build_direction("NVGD", NeuralDirection, {**settings, **options})
         self.direction = ResidualDirection(trainer)
         if step_size is None and optimizer is None:
