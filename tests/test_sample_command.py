@@ -1,5 +1,7 @@
 """`nvgd sample`: from a file with a model to numbers, figures and particles."""
 
+import json
+
 import numpy as np
 import pytest
 
@@ -40,9 +42,12 @@ def test_a_log_density(directory, capsys):
     printed = capsys.readouterr().out
     assert "x[1]" in printed
     assert "completed" in printed
+    assert "not yet" in printed
     names = sorted(path.name for path in out.iterdir())
     figures = ["history.png", "marginals.png", "pairs.png"]
-    assert names == ["checkpoints", *figures, "posterior.npz", "summary.txt"]
+    numbers = ["diagnosis.json", "frames.npz", "posterior.npz", "report.html", "summary.txt"]
+    assert names == sorted(["checkpoints", *figures, *numbers])
+    assert json.loads((out / "diagnosis.json").read_text())["verdict"] == "not yet"
     first = nvgd.load(out / "posterior.npz")
     assert first.particles.shape == (20, 2)
     # Again, with more steps: goes on.

@@ -35,6 +35,7 @@ from nvgd.movers import (
     Momentum,
     NoiseAware,
     Optax,
+    Resampled,
     polynomial_decay,
 )
 from nvgd.posterior import Posterior, load
@@ -101,6 +102,7 @@ __all__ = [
     "Preconditioned",
     "Projected",
     "QuadraticForm",
+    "Resampled",
     "ResidualDirection",
     "RunStopped",
     "SelfRepulsive",

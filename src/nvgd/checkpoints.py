@@ -100,8 +100,8 @@ class Checkpoints:
                 continue
             if run.num_steps > run.length.end:
                 raise InputError(
-                    f"num_steps is {run.length.end}, but the run in {str(self.directory)!r} is at step "
-                    f"{run.num_steps} already: ask for more, or choose another directory."
+                    f"num_steps is {run.length.end}, but the run in {str(self.directory)!r} is at "
+                    f"step {run.num_steps} already: ask for more, or choose another directory."
                 )
             for refusal in refusals:
                 message = f"{refusal} Going on from step {run.num_steps}, the checkpoint before it."

@@ -1,7 +1,10 @@
-"""Figures of a posterior: marginals, pairs, history."""
+"""Figures of a posterior: marginals, pairs, history.
 
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+Each of them takes `narrow`: fewer panels side by side, to be read on a telephone.
+"""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -15,18 +18,20 @@ if TYPE_CHECKING:
 # More panels than these cannot be read; what is left out is said in the figure.
 MAX_MARGINALS = 36
 MAX_PAIRS = 6
+MAX_PAIRS_NARROW = 3
 
 COLOUR = "#3b6ea8"
 
 
-def marginals(posterior: "Posterior", draws: Mapping[str, Any]) -> Figure:
+def marginals(posterior: "Posterior", draws: Mapping[str, Any], *, narrow: bool = False) -> Figure:
     """A histogram for every scalar, with its mean and central 90 %."""
     del posterior
     names, values = scalars(draws)
     shown = min(len(names), MAX_MARGINALS)
-    num_columns = min(shown, 4)
+    num_columns = min(shown, 2 if narrow else 4)
     num_rows = -(-shown // num_columns)
-    figure = Figure(figsize=(2.6 * num_columns, 1.9 * num_rows), layout="constrained")
+    width = 1.9 if narrow else 2.6
+    figure = Figure(figsize=(width * num_columns, 1.9 * num_rows), layout="constrained")
     panels = figure.subplots(num_rows, num_columns, squeeze=False).ravel()
     for axes, name, column in zip(panels, names, values.T, strict=False):
         _histogram(axes, column)
@@ -40,12 +45,13 @@ def marginals(posterior: "Posterior", draws: Mapping[str, Any]) -> Figure:
     return figure
 
 
-def pairs(posterior: "Posterior", draws: Mapping[str, Any]) -> Figure:
+def pairs(posterior: "Posterior", draws: Mapping[str, Any], *, narrow: bool = False) -> Figure:
     """Every scalar against every other, the first few of them."""
     del posterior
     names, values = scalars(draws)
-    shown = min(len(names), MAX_PAIRS)
-    figure = Figure(figsize=(1.8 * shown + 0.6, 1.8 * shown + 0.6), layout="constrained")
+    shown = min(len(names), MAX_PAIRS_NARROW if narrow else MAX_PAIRS)
+    size = (1.15 if narrow else 1.8) * shown + 0.6
+    figure = Figure(figsize=(size, size), layout="constrained")
     panels = figure.subplots(shown, shown, squeeze=False, sharex="col")
     for i in range(shown):
         for j in range(shown):
@@ -66,7 +72,7 @@ def pairs(posterior: "Posterior", draws: Mapping[str, Any]) -> Figure:
     return figure
 
 
-def history(posterior: "Posterior", draws: Mapping[str, Any]) -> Figure:
+def history(posterior: "Posterior", draws: Mapping[str, Any], *, narrow: bool = False) -> Figure:
     """Every recorded quantity over the steps, and the user's metrics."""
     del draws
     curves = {
@@ -76,7 +82,7 @@ def history(posterior: "Posterior", draws: Mapping[str, Any]) -> Figure:
     }
     steps = posterior.metrics.get("step", np.empty(0))
     curves |= {name: (steps, v) for name, v in posterior.metrics.items() if name != "step"}
-    figure = Figure(figsize=(7.0, 1.7 * len(curves)), layout="constrained")
+    figure = Figure(figsize=(3.8 if narrow else 7.0, 1.7 * len(curves)), layout="constrained")
     panels = figure.subplots(len(curves), 1, squeeze=False, sharex=True)[:, 0]
     for axes, (name, (x, y)) in zip(panels, curves.items(), strict=True):
         axes.plot(x, y, color=COLOUR, linewidth=1)
@@ -98,8 +104,10 @@ def _say_what_is_left_out(figure: Figure, shown: int, total: int) -> None:
         figure.suptitle(f"the first {shown} of {total} scalars; names= chooses others", fontsize=9)
 
 
-KINDS: dict[str, Callable[["Posterior", Mapping[str, Any]], Figure]] = {
-    "marginals": marginals,
-    "pairs": pairs,
-    "history": history,
-}
+class _Plot(Protocol):
+    def __call__(
+        self, posterior: "Posterior", draws: Mapping[str, Any], *, narrow: bool = False
+    ) -> Figure: ...
+
+
+KINDS: dict[str, _Plot] = {"marginals": marginals, "pairs": pairs, "history": history}

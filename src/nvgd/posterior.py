@@ -18,7 +18,7 @@ from nvgd.errors import InputError, check_choice, check_count, check_kind
 from nvgd.flow import FlowState, ParticleFlow
 from nvgd.models import Labels
 from nvgd.modes import on_all_data
-from nvgd.recipes import Recipe
+from nvgd.recipes import Recipe, known_recipe
 from nvgd.summaries import Summary, summarise
 from nvgd.target import Target
 
@@ -129,6 +129,58 @@ class Posterior:
                 what a single ensemble cannot know is that there is another mode.
         """
         return diagnose(self, num_replicates=num_replicates)
+
+    def sample(
+        self,
+        num_draws: int,
+        *,
+        num_corrections: int | None = None,
+        initial: Any = None,
+        seed: int = 0,
+    ) -> "Posterior":
+        """Further draws: fresh starting points, pushed along the flow of this run.
+
+        The run is taken once more, with the points beside it; they do not take part, so that the
+        posterior stays what it is and the draws do not depend on each other, given the run. That
+        costs the run again, and a gradient a step for every draw. Then come `num_corrections` steps
+        that are accepted or rejected (MALA), for the noise of fields that were made for others.
+
+        In Langevin dynamics, where noise is part of the flow, every point gets its own: the draws
+        are new chains. The same seed gives the same draws.
+
+        Arguments:
+            num_corrections: 50 if omitted; none in Langevin dynamics or with minibatches, where
+                densities are not known to compare.
+            initial: where points start, as for `nvgd.sample`; as the particles did if omitted.
+        """
+        from nvgd.replays import NUM_CORRECTIONS, carry, corrected
+
+        check_count("num_draws", num_draws)
+        check_count("seed", seed, minimum=0)
+        recipe = known_recipe(self.recipe, "sample")
+        if num_corrections is None:
+            is_exact = recipe.target.batch_size is None and not recipe.flow.direction.noise_share
+            num_corrections = NUM_CORRECTIONS if is_exact else 0
+        check_count("num_corrections", num_corrections, minimum=0)
+        if initial is None:
+            if not recipe.can_start_anew:
+                raise InputError(
+                    "sample needs fresh starting points, and this run started from particles of "
+                    "your own: pass initial= with others, or with a way to draw them."
+                )
+            initial = recipe.initial
+        points = carry(recipe, int(num_draws), initial, int(seed))
+        if num_corrections:
+            points = corrected(recipe.target, points, self.particles, num_corrections, int(seed))
+        return dataclasses.replace(
+            self,
+            particles=points,
+            history={},
+            metrics={},
+            num_kept=1,
+            state=None,
+            recipe=None,
+        )
 
     def predict(self, *args: Any, seed: int = 0, **kwargs: Any) -> dict[str, Array]:
         """New data, one draw for every particle.

@@ -86,7 +86,7 @@ class Run:
     def _chunk(self, step: int, length: int) -> int:
         shares = None
         if self.batches is not None:
-            shares = jax.tree.map(self._padded, self.batches.take(step, length))
+            shares = padded(self.batches.take(step, length), self.capacity)
         chunk = advance(
             self.length.flow(step),
             self.target,
@@ -109,12 +109,6 @@ class Run:
             self._fail(step + tried, jax.tree.map(lambda leaf: leaf[-1], infos))
         self._infos.append(jax.tree.map(lambda leaf: leaf[:taken], infos))
         return taken
-
-    def _padded(self, leaf: np.ndarray) -> Array:
-        """One shape for any number of steps, so that one program serves all."""
-        padded = np.zeros((self.capacity, *leaf.shape[1:]), leaf.dtype)
-        padded[: len(leaf)] = leaf
-        return jnp.asarray(padded)
 
     @property
     def num_steps(self) -> int:
@@ -175,6 +169,17 @@ class Run:
         """Go on from where an earlier run of the same settings was."""
         self.state, self.previous = state, previous
         self._infos, self.kept = [infos], kept
+
+
+def padded(taken: PyTree, capacity: int) -> PyTree:
+    """Batches of several steps in one shape for any number of them: one program serves all."""
+
+    def fill(leaf: np.ndarray) -> Array:
+        full = np.zeros((capacity, *leaf.shape[1:]), leaf.dtype)
+        full[: len(leaf)] = leaf
+        return jnp.asarray(full)
+
+    return jax.tree.map(fill, taken)
 
 
 def first_of(batches: AbstractBatches, step: int) -> PyTree:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import importlib.util
+import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -9,27 +10,32 @@ from typing import Any, Literal
 
 from tyro.conf import Positional
 
+import nvgd
 from nvgd.errors import InputError, first_line
 from nvgd.files import output_directory, write_atomically
 from nvgd.flow import NVGD, SVGD, ULA, ParticleFlow
 from nvgd.frontends import from_numpyro, from_pymc
 from nvgd.posterior import Posterior
+from nvgd.reports import Frames, write_report
 from nvgd.sampling import sample
 from nvgd.target import Target
+
+# Steps between two frames of the report's film, at most.
+FRAME_EVERY = 25
 
 FLOWS: dict[str, Callable[..., ParticleFlow]] = {"nvgd": NVGD, "svgd": SVGD, "ula": ULA}
 
 
 @dataclasses.dataclass(frozen=True)
 class Sample:
-    """Sample a model of your own: prints a summary, writes particles and figures."""
+    """Sample a model of your own: prints summary and verdict, writes particles and a report."""
 
     model: Positional[str]
     """FILE.py:NAME of a log density (with --dim), a NumPyro model without arguments, a PyMC model
     or an nvgd.Target."""
     out: Path = Path("nvgd-results")
-    """Directory for posterior.npz, summary.txt, three figures, and the checkpoints from which the
-    same command goes on after an interruption."""
+    """Directory for report.html, posterior.npz, summary.txt, diagnosis.json, three figures, and the
+    checkpoints from which the same command goes on after an interruption."""
     dim: int | None = None
     """Length of the vector that a log density takes."""
     method: Literal["nvgd", "svgd", "ula"] = "nvgd"
@@ -38,8 +44,12 @@ class Sample:
     """ε; the method's own if omitted."""
     num_particles: int = 100
     """Particles."""
-    num_steps: int = 1000
-    """Steps, each one gradient a particle."""
+    num_steps: int | Literal["auto"] = 1000
+    """Steps, each one gradient a particle; auto: until the particles have come to rest."""
+    max_steps: int | None = None
+    """With --num-steps auto: at the most; 10,000 if omitted."""
+    num_replicates: int = 0
+    """Further runs from other starts that the verdict compares with."""
     initial: Literal["prior", "laplace"] | None = None
     """Where particles start; as the model's package does, or N(0, I), if omitted."""
     seed: int = 0
@@ -51,19 +61,34 @@ def run(command: Sample) -> Posterior:
     target = _target(_loaded(command.model), command)
     out = output_directory(command.out)
     kind = FLOWS[command.method]
+    frames = Frames(target, out / "frames.npz")
+    frame_every = FRAME_EVERY
+    if command.num_steps != "auto":
+        frame_every = int(min(max(command.num_steps // 50, 1), FRAME_EVERY))
     posterior = sample(
         target,
         kind() if command.step_size is None else kind(command.step_size),
         num_particles=command.num_particles,
         num_steps=command.num_steps,
+        max_steps=command.max_steps,
         initial=command.initial,
         seed=command.seed,
+        metrics_every=frame_every,
+        callback=frames,
         checkpoint=out / "checkpoints",
     )
-    text = f"{posterior.summary()}\n\n{posterior.status}"
+    frames.write()
+    summary = posterior.summary()
+    diagnosis = posterior.diagnose(num_replicates=command.num_replicates)
+    text = f"{summary}\n\n{posterior.status}\n\n{diagnosis}"
     print(text)
+    data = json.dumps(diagnosis.to_dict(), indent=1)
     write_atomically(out / "summary.txt", lambda path: path.write_text(text + "\n"))
+    write_atomically(out / "diagnosis.json", lambda path: path.write_text(data + "\n"))
     posterior.save(out / "posterior.npz")
+    settings = {**dataclasses.asdict(command), "version": nvgd.__version__}
+    film = frames.film(posterior.num_steps)
+    write_report(out / "report.html", posterior, summary, diagnosis, settings, film)
     for name in ("marginals", "pairs", "history"):
         figure = posterior.plot(name)
         write_atomically(out / f"{name}.png", lambda path, f=figure: f.savefig(path, dpi=150))

@@ -109,6 +109,7 @@ def sample(
     taken = None if batches is None else first_of(batches, 0)
     particles = starting_particles(target, initial, num_particles, taken, particle_key)
 
+    length.check_particles(len(particles))
     state = length.flow(0).init(target, particles, key=init_key)
     run = Run(length, target, state, run_key, batches, thin)
     if checkpoints is not None:

@@ -11,7 +11,9 @@ import numpy as np
 from nvgd.chunks import CAPACITY
 from nvgd.diagnostics.held_out import held_out_discrepancy
 from nvgd.diagnostics.measures import standardise
-from nvgd.diagnostics.trend import trend
+from nvgd.diagnostics.trend import robust_spread, trend
+from nvgd.diagnostics.verdict import MIN_PARTICLES
+from nvgd.errors import InputError
 from nvgd.flow import ParticleFlow
 from nvgd.modes import on_all_data
 from nvgd.recipes import Stage
@@ -47,6 +49,10 @@ class AbstractLength(ABC):
     @abstractmethod
     def stages(self, num_steps: int) -> tuple[Stage, ...]:
         """The flows of a run that has taken so many steps."""
+
+    def check_particles(self, num_particles: int) -> None:
+        """Refuse fewer particles than the decision needs."""
+        del num_particles
 
     def steps_until_next(self, step: int) -> int:
         """How far a chunk may go before a look is due."""
@@ -123,6 +129,14 @@ class AutoLength(AbstractLength):
         search = Stage(min(self.rest_at, num_steps), self._flow)
         return search, Stage(num_steps, self._given.for_run(self.end))
 
+    def check_particles(self, num_particles):
+        """Too few, and everything is noise."""
+        if num_particles < MIN_PARTICLES:
+            raise InputError(
+                f'num_steps="auto" needs at least {MIN_PARTICLES} particles to tell, got '
+                f"{num_particles}: give num_steps."
+            )
+
     def steps_until_next(self, step):
         """Up to the next multiple of the interval."""
         return self._every - step % self._every
@@ -139,7 +153,7 @@ class AutoLength(AbstractLength):
         if not (np.all(np.isfinite(scores)) and np.all(np.isfinite(log_densities))):
             return
         found = held_out_discrepancy(standardise(np.asarray(particles), scores))
-        noise = float(np.std(log_densities)) / math.sqrt(len(particles))
+        noise = robust_spread(log_densities) / math.sqrt(len(particles))
         drift = trend(run.infos().log_density, noise)
         significance = math.inf if drift is None else drift.significance
         self._rows.append((step, found.value, found.error, significance))

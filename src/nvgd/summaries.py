@@ -33,12 +33,16 @@ class Summary:
             )
         return dict(zip(self.names, self.columns[column].tolist(), strict=True))
 
-    def __repr__(self) -> str:
+    def rows(self) -> list[tuple[str, ...]]:
+        """The table as text, its head first."""
         rows = [("", *self.columns)]
         for i, name in enumerate(self.names):
             cells = (values[i] for values in self.columns.values())
             rows.append((name, *("–" if np.isnan(x) else f"{x:.4g}" for x in cells)))
-        return align(rows)
+        return rows
+
+    def __repr__(self) -> str:
+        return align(self.rows())
 
 
 def summarise(

@@ -10,8 +10,9 @@ def r_hat(ensembles: Sequence[Float[np.ndarray, "n k"]]) -> Float[np.ndarray, " 
     """R̂ = √((W + B)/W) of every column, the larger of location and spread.
 
     W is the mean variance within ensembles and B that of their means, beyond the W/n which
-    independent draws would have. Columns are replaced by normal scores of their ranks, for location,
-    and of the ranks of their distances from the common median, for spread (Vehtari et al., 2021).
+    independent draws would have. Columns are replaced by normal scores of their ranks, for
+    location, and of the ranks of their distances from the common median, for spread (Vehtari et
+    al., 2021).
     """
     from scipy.special import ndtri
     from scipy.stats import rankdata

@@ -3,7 +3,7 @@
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
@@ -18,11 +18,13 @@ from nvgd.diagnostics.measures import (
     num_distinct,
     overall_ratio,
     principal_ratios,
-    significances,
     standardise,
     variance_ratios,
 )
-from nvgd.diagnostics.trend import Trend, distance_moved, trend
+from nvgd.diagnostics.trend import Trend, distance_moved, robust_spread, trend
+
+# Degrees of freedom of the tests' law, at least; calibrated on small samples.
+MIN_FREEDOM = 8.0
 
 
 class Thresholds(NamedTuple):
@@ -53,7 +55,9 @@ class Thresholds(NamedTuple):
     drift_errors: float = 3.0
     """Standard errors that it must exceed."""
     capped: float = 0.5
-    """Largest share of capped, rejected or rescued moves at the end of a run."""
+    """Largest share of capped moves, or of rescued particles, at the end of a run."""
+    rejected: float = 0.9
+    """Largest share of rejected moves."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,6 +70,8 @@ class Check:
     is_alarm: bool
     where: str = ""
     """The coordinate or direction that is worst, of several."""
+    significance: float = 0.0
+    """Standard errors from what is expected, where that can be said."""
 
 
 class Evidence(NamedTuple):
@@ -96,38 +102,35 @@ def gather(
     shown = directions[::-1] if view.is_whitened else names
     checks: dict[str, Check] = {}
 
-    means = mean_scores(view)
-    checks["mean score"] = _worst(
-        means.values,
-        means.errors,
-        np.abs(means.values / np.maximum(means.errors, 1e-12)),
-        _critical(len(particles), len(means.values), thresholds.level),
-        np.abs(means.values) > thresholds.shift,
-        "0",
-        shown,
-    )
-    for name, found, labels, freedom in (
-        ("variance ratio by coordinate", variance_ratios(particles, scores), names, 1.0),
+    for name, found, labels, freedom, least in (
+        ("mean score", mean_scores(view), shown, 1.0, thresholds.shift),
+        ("variance ratio", overall_ratio(view), ("",), 1.0, thresholds.ratio),
+        (
+            "variance ratio by coordinate",
+            variance_ratios(particles, scores),
+            names,
+            1.0,
+            thresholds.ratio,
+        ),
         # Directions change from fold to fold: fewer particles stand behind each ratio.
-        ("variance ratio by direction", principal_ratios(particles, scores), directions, 0.4),
-        ("variance ratio", _single(*overall_ratio(view)), ("",), 1.0),
+        (
+            "variance ratio by direction",
+            principal_ratios(particles, scores),
+            directions,
+            0.15,
+            thresholds.ratio,
+        ),
     ):
         if len(found.values):
-            checks[name] = _worst(
-                found.values,
-                found.errors,
-                np.abs(significances(found)),
-                _critical(freedom * len(particles), len(found.values), thresholds.level),
-                np.abs(found.values - 1) > thresholds.ratio,
-                "1",
-                labels,
-            )
+            critical = _critical(freedom * len(particles), len(found.values), thresholds.level)
+            expected = 0.0 if name == "mean score" else 1.0
+            checks[name] = _worst(found, expected, least, critical, labels)
     checks |= _distances(view, thresholds)
     if replicates:
         checks["R-hat"] = _agreement([particles, *replicates], names, thresholds)
     log_density_trend = None
     if "log_density" in history:
-        spread = float(np.std(log_densities))
+        spread = robust_spread(log_densities)
         noise = spread / math.sqrt(len(particles) / num_kept)
         log_density_trend = trend(history["log_density"], noise)
         checks |= _trends(log_density_trend, spread, history, thresholds)
@@ -139,11 +142,7 @@ def gather(
     return Evidence(checks, log_density_trend, moved, resolution)
 
 
-def _single(value: float, error: float) -> Identities:
-    return Identities(np.array([value]), np.array([error]))
-
-
-def _critical(num_particles: float, num_tests: int, level: float) -> float:
+def _critical(num_particles: int | float, num_tests: int, level: float) -> float:
     """How many standard errors are alarming, for the largest of several.
 
     Student's t with a quarter of the particles as degrees of freedom: products of positions and
@@ -151,21 +150,20 @@ def _critical(num_particles: float, num_tests: int, level: float) -> float:
     """
     from scipy.stats import t as student
 
-    return float(student.ppf(1 - level / (2 * num_tests), max(num_particles / 4, 3.0)))
+    return float(student.ppf(1 - level / (2 * num_tests), max(num_particles / 4, MIN_FREEDOM)))
 
 
 def _worst(
-    values: np.ndarray,
-    errors: np.ndarray,
-    sizes: np.ndarray,
-    critical: float,
-    matters: np.ndarray,
-    expected: str,
-    labels: Sequence[str],
+    found: Identities, expected: float, least: float, critical: float, labels: Sequence[str]
 ) -> Check:
+    """The identity that is furthest off among those that are off by enough to matter."""
+    sizes = np.abs(found.significances)
+    matters = np.abs(found.values - expected) > least
     worst = int(np.argmax(np.where(matters, sizes, sizes * 1e-6)))
     is_alarm = bool(sizes[worst] > critical and matters[worst])
-    return Check(float(values[worst]), float(errors[worst]), expected, is_alarm, labels[worst])
+    value, error = float(found.values[worst]), float(found.errors[worst])
+    significance = float(found.significances[worst])
+    return Check(value, error, f"{expected:g}", is_alarm, labels[worst], significance)
 
 
 def _distances(view: View, thresholds: Thresholds) -> dict[str, Check]:
@@ -180,6 +178,7 @@ def _distances(view: View, thresholds: Thresholds) -> dict[str, Check]:
             "≤ 0 within its error",
             held_out.significance > thresholds.discrepancy_errors
             and held_out.value > thresholds.discrepancy * dim,
+            significance=held_out.significance,
         ),
         "kernelised Stein discrepancy": Check(
             kernel.value,
@@ -213,6 +212,7 @@ def _trends(
             "0",
             abs(found.significance) > thresholds.drift_errors
             and abs(found.drift) > thresholds.drift * spread,
+            significance=found.significance,
         )
     recorded = trend(history.get("stein_discrepancy", np.empty(0)), 0.0)
     if recorded is not None:
@@ -228,15 +228,16 @@ def _shares(
 ) -> dict[str, Check]:
     """What the mover did to moves over the last tenth of the run."""
     checks: dict[str, Check] = {}
-    measured: dict[str, Any] = {
-        "share of capped moves": history.get("share_capped"),
-        "share of rejected moves": history.get("share_rejected"),
-    }
+    measured: dict[str, np.ndarray] = {}
+    if "share_capped" in history:
+        measured["share of capped moves"] = history["share_capped"]
+    if "acceptance" in history:
+        measured["share of rejected moves"] = 1 - history["acceptance"]
     if "num_rescued" in history:
         measured["share of rescued particles"] = history["num_rescued"] / num_particles
     for name, values in measured.items():
-        if values is not None and len(values):
+        if len(values):
             share = float(np.mean(values[-max(len(values) // 10, 1) :]))
-            expected = f"below {thresholds.capped}"
-            checks[name] = Check(share, None, expected, share > thresholds.capped)
+            largest = thresholds.rejected if "rejected" in name else thresholds.capped
+            checks[name] = Check(share, None, f"below {largest}", share > largest)
     return checks

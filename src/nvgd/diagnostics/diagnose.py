@@ -15,10 +15,8 @@ if TYPE_CHECKING:
     from nvgd.posterior import Posterior
 
 
-def diagnose(
-    posterior: "Posterior", *, num_replicates: int = 0, thresholds: Thresholds = Thresholds()
-) -> Diagnosis:
-    """As `Posterior.diagnose`, with thresholds of one's own."""
+def diagnose(posterior: "Posterior", num_replicates: int = 0) -> Diagnosis:
+    """As `Posterior.diagnose`."""
     check_count("num_replicates", num_replicates, minimum=0)
     if not posterior.completed:
         return stopped(posterior.status)
@@ -41,7 +39,7 @@ def diagnose(
         posterior.num_kept,
         coordinate_names(posterior),
         _replicates(posterior, num_replicates),
-        thresholds,
+        Thresholds(),
     )
     return decide(evidence, num_particles, posterior.num_steps, posterior.method)
 

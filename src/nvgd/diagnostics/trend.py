@@ -46,9 +46,11 @@ def trend(history: Float[np.ndarray, " t"], noise: float) -> Trend | None:
     first, second, third = (
         values[num_steps - (k + 1) * window : num_steps - k * window] for k in (2, 1, 0)
     )
-    # Of parts of a window, whose means are less correlated in time than single steps.
+    # Of parts, whose means are less correlated in time than single steps, around a smooth path.
     parts = [part.mean() for each in (second, third) for part in np.array_split(each, 3)]
-    scatter = math.hypot(*(np.std(parts[k : k + 3], ddof=1) / math.sqrt(3) for k in (0, 3)))
+    places = np.arange(len(parts))
+    residuals = parts - np.polyval(np.polyfit(places, parts, 2), places)
+    scatter = math.sqrt(np.sum(residuals**2) / (len(parts) - 3) * 2 / 3)
     error = math.hypot(noise * math.sqrt(2), scatter)
     drift = third.mean() - second.mean()
     before = second.mean() - first.mean()
@@ -58,7 +60,13 @@ def trend(history: Float[np.ndarray, " t"], noise: float) -> Trend | None:
     if abs(drift) > error > 0 and 0 < factor < 0.95:
         windows = math.log(error / abs(drift)) / math.log(factor)
         more = int(np.clip(windows * window, num_steps // 4, 9 * num_steps))
-    return Trend(drift, error, more)
+    return Trend(float(drift), float(error), more)
+
+
+def robust_spread(values: Float[np.ndarray, " n"]) -> float:
+    """Standard deviation as the quartiles have it: stray particles do not count."""
+    low, high = np.quantile(np.asarray(values, np.float64), (0.25, 0.75))
+    return float(high - low) / 1.349
 
 
 def distance_moved(history: Mapping[str, np.ndarray]) -> float:

@@ -87,8 +87,12 @@ def decide(evidence: Evidence, num_particles: int, num_steps: int, method: str) 
         )
     if misfits and (is_moving or evidence.moved < 1.0):
         return diagnosis("not yet", *_not_yet(evidence, num_steps))
-    if "mean score" in alarms and not (ratio is not None and ratio.value > 1):
-        shift = checks["mean score"]
+    shift = checks["mean score"]
+    is_beside = shift.is_alarm and (
+        # Of both, what is clearer: a shifted ensemble also has the wrong ratios.
+        ratio is None or abs(shift.significance) > abs(ratio.significance)
+    )
+    if is_beside:
         return diagnosis(
             "not yet",
             f"the particles lie beside the target: the mean score along {shift.where} is "

@@ -12,7 +12,7 @@ from nvgd.errors import InputError
 
 if TYPE_CHECKING:
     from nvgd.target import Target
-    from nvgd.views import View
+    from nvgd.views import Aim, View
 
 State = TypeVar("State")
 
@@ -28,6 +28,9 @@ class AbstractMover(eqx.Module, Generic[State]):
 
     is_pointwise: ClassVar[bool] = False
     """Whether a particle's move is a function of its own position and velocity alone."""
+
+    carries: ClassVar[bool] = False
+    """Whether points that have no part in the flow can be moved along with it: see `carry`."""
 
     rescues: ClassVar[bool] = False
     """Whether a particle where the log density is not finite is brought back at once."""
@@ -54,6 +57,27 @@ class AbstractMover(eqx.Module, Generic[State]):
 
         `field` and `view` say where the direction points, and what the target is, elsewhere.
         """
+
+    def carry(
+        self,
+        points: Float[Array, "m d"],
+        velocities: Float[Array, "m d"],
+        noise_share: float,
+        state: State,
+        *,
+        leaders: "Aim",
+        log_densities: Float[Array, " m"],
+        step: Int[Array, ""],
+        key: PRNGKeyArray,
+    ) -> tuple[Float[Array, "m d"], State]:
+        """Move points along the field of the particles, `leaders`, without a part in it.
+
+        A mover that moves every row apart from the others has nothing to add to its own step.
+        """
+        del leaders
+        return self(
+            points, velocities, noise_share, state, log_densities=log_densities, step=step, key=key
+        )
 
     def diagnostics(self, state: State) -> Diagnostics:
         """Scalars worth watching, of the move that left this state."""

@@ -1,0 +1,1 @@
+"""How often `Posterior.diagnose` is right: exact draws, good runs, broken runs."""

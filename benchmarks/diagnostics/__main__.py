@@ -1,0 +1,103 @@
+"""Hits and false alarms of `Posterior.diagnose`: a table and its records.
+
+python -m benchmarks.diagnostics [--seeds K] [--only TEXT ...] [--out FILE]
+"""
+
+import argparse
+import collections
+import json
+import time
+import warnings
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from benchmarks.diagnostics.cases import Case, cases
+from nvgd.errors import InputError, check_count
+from nvgd.files import output_directory, write_atomically
+from nvgd.tables import markdown
+
+Record = dict[str, Any]
+
+
+def main() -> None:
+    """Diagnose every case, and print how often the verdict was right."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.diagnostics",
+        description="How often Posterior.diagnose is right.",
+    )
+    parser.add_argument("--seeds", type=int, default=20, metavar="K", help="seeds 0 to K − 1")
+    parser.add_argument("--only", nargs="+", default=[""], metavar="TEXT", help="parts of names")
+    parser.add_argument("--out", type=Path, default=Path("results/diagnostics.json"))
+    options = parser.parse_args()
+    try:
+        check_count("--seeds", options.seeds)
+        output_directory(options.out.parent)
+    except InputError as error:
+        parser.exit(2, f"{error}\n")
+    # Runs that are meant to fail say so; here it is the verdict that counts.
+    warnings.simplefilter("ignore", UserWarning)
+    records = []
+    for case in cases():
+        if any(text in f"{case.group}: {case.name}" for text in options.only):
+            records.append(_measure(case, min(options.seeds, case.max_seeds)))
+            print(" | ".join(_row(records[-1])), f"({records[-1]['seconds']:.0f} s)", flush=True)
+            # Each density is a program of its own; dozens of them would fill the memory.
+            jax.clear_caches()
+    text = json.dumps(records, indent=1)
+    write_atomically(options.out, lambda path: path.write_text(text + "\n"))
+    print(table(records))
+
+
+def _measure(case: Case, num_seeds: int) -> Record:
+    started = time.perf_counter()
+    diagnoses = [
+        case.make(seed).diagnose(num_replicates=case.num_replicates) for seed in range(num_seeds)
+    ]
+    counts = collections.Counter(diagnosis.verdict for diagnosis in diagnoses)
+    alarms = collections.Counter(
+        name
+        for diagnosis in diagnoses
+        for name, check in diagnosis.checks.items()
+        if check.is_alarm
+    )
+    return {
+        "group": case.group,
+        "case": case.name,
+        "runs": num_seeds,
+        "right": sum(counts[verdict] for verdict in case.right),
+        "not_converged": num_seeds - counts["converged"],
+        "verdicts": dict(counts),
+        "alarms": dict(alarms),
+        "seconds": time.perf_counter() - started,
+    }
+
+
+def _row(record: Record) -> tuple[str, ...]:
+    verdicts = ", ".join(f"{name} {count}" for name, count in record["verdicts"].items())
+    runs = record["runs"]
+    return (
+        f"{record['group']}: {record['case']}",
+        f"{record['not_converged']}/{runs}",
+        f"{record['right']}/{runs}",
+        verdicts,
+    )
+
+
+def table(records: list[Record]) -> str:
+    """One row a case, and one a group."""
+    head = ("case", "alarm", "right verdict", "verdicts")
+    totals: dict[str, collections.Counter[str]] = {}
+    for record in records:
+        counts = totals.setdefault(record["group"], collections.Counter())
+        counts.update({name: record[name] for name in ("runs", "right", "not_converged")})
+    summary = [
+        (f"**{group}**", f"{c['not_converged']}/{c['runs']}", f"{c['right']}/{c['runs']}", "")
+        for group, c in totals.items()
+    ]
+    return markdown([head, *summary, *map(_row, records)])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,206 @@
+"""Posteriors of which it is known whether they are good, and if not, what is wrong with them."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import nvgd
+from nvgd.densities import AbstractDensity, Banana, Funnel, Gaussian, GaussianMixture, Ring
+from nvgd.kernels import RBF
+from nvgd.starts import AbstractStart
+
+GOOD = ("converged",)
+CLOSE = ("variance too small",)
+EARLY = ("not yet",)
+WILD = ("diverged",)
+MODES = ("multimodal disagreement",)
+
+
+class Case(NamedTuple):
+    """A kind of posterior, one for every seed."""
+
+    group: str
+    name: str
+    right: tuple[str, ...]
+    """Verdicts that are right."""
+    make: Callable[[int], nvgd.Posterior]
+    num_replicates: int = 0
+    max_seeds: int = 1000
+    """Runs that are enough where each one takes long."""
+
+
+def correlated(dim: int, correlation: float = 0.5) -> Gaussian:
+    """Correlation falling with the distance of coordinates, scales from 0.1 to 10."""
+    index = np.arange(dim)
+    scales = np.geomspace(0.1, 10.0, dim) if dim > 1 else np.ones(1)
+    matrix = correlation ** np.abs(index[:, None] - index)
+    return Gaussian(np.linspace(-1, 1, dim), matrix * scales[:, None] * scales)
+
+
+DENSITIES: dict[str, AbstractDensity] = {
+    "normal, d = 1": correlated(1),
+    "normal, d = 2": correlated(2),
+    "normal, d = 10": correlated(10),
+    "normal, d = 50": correlated(50),
+    "banana": Banana(),
+    "funnel, d = 2": Funnel(2),
+    "funnel, d = 10": Funnel(10),
+    "two modes": GaussianMixture(),
+    "ring": Ring(),
+}
+
+
+def given(density: AbstractDensity, particles: Any) -> nvgd.Posterior:
+    """Particles as if a run without a history had ended there."""
+    particles = jnp.asarray(particles)
+    return nvgd.Posterior(
+        particles, {}, {}, "completed", 1, "given", 0, nvgd.Target(density.log_density, density.dim)
+    )
+
+
+def exact(density: AbstractDensity, num: int) -> Callable[[int], nvgd.Posterior]:
+    """Independent draws."""
+    return lambda seed: given(density, density.sample(jax.random.key(seed), num))
+
+
+def changed(
+    density: AbstractDensity, num: int, change: Callable[[np.ndarray], np.ndarray]
+) -> Callable[[int], nvgd.Posterior]:
+    """Independent draws, spoilt."""
+    return lambda seed: given(density, change(np.array(density.sample(jax.random.key(seed), num))))
+
+
+def sampled(
+    density: AbstractDensity, flow: nvgd.ParticleFlow, num: int, num_steps: int, **options: Any
+) -> Callable[[int], nvgd.Posterior]:
+    """A run."""
+    target = nvgd.Target(density.log_density, density.dim)
+    return lambda seed: nvgd.sample(
+        target,
+        flow,
+        num_particles=num,
+        num_steps=num_steps,
+        seed=seed,
+        progress=False,
+        **options,
+    )
+
+
+def shrunk(factor: float) -> Callable[[np.ndarray], np.ndarray]:
+    """All deviations from the mean times a factor."""
+    return lambda x: x.mean(axis=0) + factor * (x - x.mean(axis=0))
+
+
+def flattened(factor: float) -> Callable[[np.ndarray], np.ndarray]:
+    """Only the narrowest principal direction shrunk."""
+
+    def change(x: np.ndarray) -> np.ndarray:
+        centred = (x - x.mean(axis=0)) / x.std(axis=0)
+        direction = np.linalg.eigh(np.cov(centred.T))[1][:, 0]
+        lost = (1 - factor) * np.outer(centred @ direction, direction)
+        return x - lost * x.std(axis=0)
+
+    return change
+
+
+def shifted(amount: float) -> Callable[[np.ndarray], np.ndarray]:
+    """One coordinate beside the target, in standard deviations."""
+    return lambda x: x + amount * x.std(axis=0) * np.eye(x.shape[1])[-1]
+
+
+def copied(num_distinct: int) -> Callable[[np.ndarray], np.ndarray]:
+    """Copies of a few."""
+    return lambda x: x[np.arange(len(x)) % num_distinct]
+
+
+class OneSide(AbstractStart):
+    """All particles of an ensemble on the same side, which differs between ensembles."""
+
+    def draw(self, target, num, key):
+        """Around a random corner."""
+        corner_key, key = jax.random.split(key)
+        corner = 4.0 * jax.random.rademacher(corner_key, (1, target.dim), float)
+        return corner + jax.random.normal(key, (num, target.dim))
+
+
+def cases() -> list[Case]:
+    """All of them: what is good first."""
+    exact_draws = [
+        Case("exact draws", f"{name}, n = {num}", GOOD, exact(density, num))
+        for name, density in DENSITIES.items()
+        for num in (30, 100, 500)
+    ]
+    return exact_draws + _good_runs() + _collapsed() + _too_early() + _too_wild() + _several_modes()
+
+
+TWO, TEN = DENSITIES["normal, d = 2"], DENSITIES["normal, d = 10"]
+UNIT = Gaussian(np.ones(10), np.ones(10))
+BANANA = DENSITIES["banana"]
+PAPER = nvgd.NVGD.paper(1e-2, max_inner_steps=10)
+
+
+def _good_runs() -> list[Case]:
+    group, few = "good runs", 6
+    ula = sampled(UNIT, nvgd.ULA(0.02), 100, 600)
+    return [
+        Case(group, "NVGD, normal, d = 2", GOOD, sampled(TWO, nvgd.NVGD(), 100, 300), 0, few),
+        Case(group, "NVGD, normal, d = 10", GOOD, sampled(TEN, nvgd.NVGD(), 100, 300), 0, few),
+        Case(group, "NVGD, funnel", GOOD, sampled(Funnel(2), nvgd.NVGD(), 100, 300), 0, few),
+        Case(group, "SVGD, normal, d = 1", GOOD, sampled(correlated(1), nvgd.SVGD(0.5), 50, 300)),
+        Case(group, "SVGD, banana", GOOD, sampled(BANANA, nvgd.SVGD(0.5), 100, 3000)),
+        Case(group, "ULA, normal, d = 10", GOOD, ula),
+        Case(group, "ULA, normal, d = 10, two replicates", GOOD, ula, 2),
+    ]
+
+
+def _collapsed() -> list[Case]:
+    group = "collapsed"
+    fifty = Gaussian(np.zeros(50), np.ones(50))
+    ascent = nvgd.SVGD(5.0, kernel=RBF(1e-3))
+    return [
+        Case(group, "variances × .49, d = 10, n = 100", CLOSE, changed(TEN, 100, shrunk(0.7))),
+        Case(group, "variances × .64, d = 2, n = 500", CLOSE, changed(TWO, 500, shrunk(0.8))),
+        Case(group, "one direction × .09, n = 100", CLOSE, changed(TEN, 100, flattened(0.3))),
+        Case(group, "one direction × .36, n = 500", CLOSE, changed(TEN, 500, flattened(0.6))),
+        Case(group, "copies of 20, n = 100", CLOSE, changed(TWO, 100, copied(20))),
+        Case(group, "SVGD, d = 50, n = 50", CLOSE, sampled(fifty, nvgd.SVGD(5.0), 50, 600)),
+        Case(group, "ascent without repulsion", CLOSE, sampled(UNIT, ascent, 50, 400)),
+    ]
+
+
+def _too_early() -> list[Case]:
+    group = "too few steps"
+    far = Gaussian([10.0, 0.0], [1.0, 1.0])
+    return [
+        Case(group, "draws .5 sd beside, n = 100", EARLY, changed(TWO, 100, shifted(0.5))),
+        Case(group, "draws 1 sd beside, d = 10, n = 30", EARLY, changed(TEN, 30, shifted(1.0))),
+        Case(group, "ULA, normal, 20 steps", EARLY, sampled(UNIT, nvgd.ULA(0.02), 100, 20)),
+        Case(group, "ULA, tiny steps", EARLY, sampled(TWO, nvgd.ULA(1e-6), 100, 200)),
+        Case(group, "SVGD, banana, 40 steps", EARLY, sampled(BANANA, nvgd.SVGD(0.3), 100, 40)),
+        Case(group, "NVGD, d = 10, 25 steps", EARLY, sampled(TEN, nvgd.NVGD(), 100, 25), 0, 6),
+        Case(group, "the paper's, far away", EARLY, sampled(far, PAPER, 100, 100), 0, 6),
+    ]
+
+
+def _too_wild() -> list[Case]:
+    group, ring = "step size too large", Ring()
+    unit = Gaussian([0.0, 0.0], [1.0, 1.0])
+    paper = nvgd.NVGD.paper(3.0, max_inner_steps=10, learning_rate=1e-3)
+    return [
+        Case(group, "ULA, variance × 1.6", WILD, sampled(UNIT, nvgd.ULA(0.75), 100, 300)),
+        Case(group, "ULA, banana", WILD, sampled(BANANA, nvgd.ULA(0.8), 200, 300)),
+        Case(group, "SVGD, ring", WILD + EARLY, sampled(ring, nvgd.SVGD(8.0), 100, 300)),
+        Case(group, "the paper's, normal", WILD, sampled(unit, paper, 100, 200), 0, 6),
+    ]
+
+
+def _several_modes() -> list[Case]:
+    group, modes = "several modes", GaussianMixture([[-6.0, 0.0], [6.0, 0.0]])
+    apart = {"initial": OneSide()}
+    return [
+        Case(group, "ULA", MODES, sampled(modes, nvgd.ULA(0.05), 100, 300, **apart), 3),
+        Case(group, "SVGD", MODES, sampled(modes, nvgd.SVGD(0.5), 100, 600, **apart), 3),
+    ]
