@@ -12,10 +12,10 @@ from typing import Any
 import jax
 
 from benchmarks.machine import described
+from benchmarks.rivals import scaling
 from benchmarks.rivals.figures import draw, draw_scaling
 from benchmarks.rivals.methods import METHODS
 from benchmarks.rivals.running import nuts, particles
-from benchmarks.rivals.scaling import measured
 from benchmarks.rivals.targets import load
 from nvgd.files import output_directory, write_atomically
 from nvgd.tables import markdown
@@ -32,10 +32,14 @@ def main() -> None:
     parser.add_argument("--data-dir", type=Path, help="where covertype.npz is")
     options = parser.parse_args()
     path = output_directory(options.out) / "rivals.json"
+    results = json.loads(path.read_text()) if path.exists() else {"records": []}
     if not options.draw:
-        results = {"machine": described(), **_run(options)}
+        new = _run(options)
+        # Targets that were not asked for keep what an earlier run found.
+        measured = {record["target"] for record in new["records"]}
+        old = [record for record in results["records"] if record["target"] not in measured]
+        results = {"machine": described(), **new, "records": [*old, *new["records"]]}
         write_atomically(path, lambda file: file.write_text(json.dumps(results, indent=1)))
-    results = json.loads(path.read_text())
     print(table(results["records"]))
     print("Wrote", draw(results["records"], options.out), "and", path)
     print("Wrote", draw_scaling(results["scaling"], options.out))
@@ -43,9 +47,8 @@ def main() -> None:
 
 def _run(options: argparse.Namespace) -> dict[str, Any]:
     records = []
-    for number, target in enumerate(load(options.data_dir), start=1):
-        if number not in options.targets:
-            continue
+    for number in options.targets:
+        target = load(number, options.data_dir)
         for name, method in METHODS.items():
             records.append(particles(name, method, target, seed=0))
             print(_line(dataclasses.asdict(records[-1])), flush=True)
@@ -53,8 +56,10 @@ def _run(options: argparse.Namespace) -> dict[str, Any]:
             jax.clear_caches()
         records.append(nuts(target, seed=0))
         print(_line(dataclasses.asdict(records[-1])), flush=True)
-    scaling = measured()
-    return {"records": [dataclasses.asdict(record) for record in records], "scaling": scaling}
+    return {
+        "records": [dataclasses.asdict(record) for record in records],
+        "scaling": scaling.measured(),
+    }
 
 
 def table(records: list[dict[str, Any]]) -> str:

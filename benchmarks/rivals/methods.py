@@ -14,7 +14,7 @@ import numpyro.distributions as dist
 import optax
 from blackjax.vi import svgd
 from numpyro.contrib.einstein import RBFKernel, SteinVI
-from numpyro.infer import init_to_value
+from numpyro.infer import init_to_uniform
 from numpyro.infer.autoguide import AutoNormal
 
 import nvgd
@@ -110,15 +110,9 @@ def stein_vi(target: BenchmarkTarget, rate: float, key: jax.Array) -> Piece:
         position = jnp.asarray(numpyro.sample("x", flat))
         numpyro.factor("log_density", target.log_density(position))
 
-    zeros = init_to_value(values={"x": jnp.zeros(target.dim)})
-    guide = AutoNormal(model, init_loc_fn=zeros, init_scale=0.1)
+    guide = AutoNormal(model, init_loc_fn=init_to_uniform(radius=2), init_scale=0.1)
     inference = SteinVI(model, guide, numpyro.optim.Adagrad(rate), RBFKernel())
     state = inference.init(key)
-    # Components that all start in one place would stay together: they start as particles do.
-    parameters = inference.optim.get_params(state.optim_state)
-    location = parameters["x_auto_loc"]
-    parameters = {**parameters, "x_auto_loc": jax.random.normal(key, location.shape)}
-    state = state._replace(optim_state=inference.optim.init(parameters))
     steps = target.num_steps // NUM_LOOKS
 
     @jax.jit

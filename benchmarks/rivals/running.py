@@ -15,7 +15,7 @@ from benchmarks.speed.measure import memory_of
 
 NUM_WARMUP = 300
 # Nobody is waited for longer than this, in seconds of a run.
-MOST_SECONDS = 60.0
+MOST_SECONDS = 40.0
 
 
 @dataclasses.dataclass(frozen=True)

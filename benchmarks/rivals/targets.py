@@ -53,15 +53,15 @@ class BenchmarkTarget:
         return 1.5 * float(np.mean([self.energy_distance(part) for part in parts]))
 
 
-def load(data_dir: Path | None) -> list[BenchmarkTarget]:
-    """The funnel, a correlated Gaussian, and logistic regression on 20,000 rows of Covertype."""
-    return [_funnel(), _gaussian(), _covertype(data_dir)]
+def load(number: int, data_dir: Path | None) -> BenchmarkTarget:
+    """1: the funnel, 2: a correlated Gaussian, 3: logistic regression on rows of Covertype."""
+    return {1: _funnel, 2: _gaussian, 3: lambda: _covertype(data_dir)}[number]()
 
 
 def _funnel() -> BenchmarkTarget:
     funnel = Funnel(2)
     reference, exact = (np.asarray(funnel.sample(jax.random.key(i), NUM_REFERENCE)) for i in (1, 2))
-    return BenchmarkTarget("funnel, 2-D", 2, funnel.log_density, reference, exact, 200, 1000)
+    return BenchmarkTarget("funnel, 2-D", 2, funnel.log_density, reference, exact, 200, 600)
 
 
 def _gaussian() -> BenchmarkTarget:
@@ -73,7 +73,7 @@ def _gaussian() -> BenchmarkTarget:
     reference, exact = (
         np.asarray(density.sample(jax.random.key(i), NUM_REFERENCE)) for i in (1, 2)
     )
-    return BenchmarkTarget("Gaussian, 50-D", dim, density.log_density, reference, exact, 200, 1000)
+    return BenchmarkTarget("Gaussian, 50-D", dim, density.log_density, reference, exact, 200, 600)
 
 
 def _covertype(data_dir: Path | None) -> BenchmarkTarget:
@@ -87,7 +87,7 @@ def _covertype(data_dir: Path | None) -> BenchmarkTarget:
     dim = features.shape[1] + 1
     draws = _reference_draws(log_density, dim)
     halves = draws[::2], draws[1::2]
-    return BenchmarkTarget("Covertype, 56-D", dim, log_density, *halves, 100, 400)
+    return BenchmarkTarget("Covertype, 56-D", dim, log_density, *halves, 100, 240)
 
 
 def _reference_draws(log_density: Callable, dim: int) -> np.ndarray:
