@@ -17,7 +17,9 @@ class Affine(AbstractLinearOutputWitness):
 
     matrix: jax.Array
 
-    has_closed_divergence = True
+    @property
+    def has_closed_divergence(self):
+        return True
 
     def __call__(self, x):
         return self.matrix @ jnp.append(x, 1.0)

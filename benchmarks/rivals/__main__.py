@@ -35,17 +35,19 @@ def main() -> None:
     results = json.loads(path.read_text()) if path.exists() else {"records": []}
     if not options.draw:
         new = _run(options)
+        if "scaling" not in results or len(options.targets) == 3:
+            results["scaling"] = scaling.measured()
         # Targets that were not asked for keep what an earlier run found.
-        measured = {record["target"] for record in new["records"]}
+        measured = {record["target"] for record in new}
         old = [record for record in results["records"] if record["target"] not in measured]
-        results = {"machine": described(), **new, "records": [*old, *new["records"]]}
+        results |= {"machine": described(), "records": [*old, *new]}
         write_atomically(path, lambda file: file.write_text(json.dumps(results, indent=1)))
     print(table(results["records"]))
     print("Wrote", draw(results["records"], options.out), "and", path)
     print("Wrote", draw_scaling(results["scaling"], options.out))
 
 
-def _run(options: argparse.Namespace) -> dict[str, Any]:
+def _run(options: argparse.Namespace) -> list[dict[str, Any]]:
     records = []
     for number in options.targets:
         target = load(number, options.data_dir)
@@ -56,10 +58,7 @@ def _run(options: argparse.Namespace) -> dict[str, Any]:
             jax.clear_caches()
         records.append(nuts(target, seed=0))
         print(_line(dataclasses.asdict(records[-1])), flush=True)
-    return {
-        "records": [dataclasses.asdict(record) for record in records],
-        "scaling": scaling.measured(),
-    }
+    return [dataclasses.asdict(record) for record in records]
 
 
 def table(records: list[dict[str, Any]]) -> str:

@@ -5,6 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib.pyplot as plt
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
 from nvgd.files import write_atomically
 
@@ -35,7 +37,7 @@ def draw(records: Sequence[dict[str, Any]], directory: Path) -> Path:
         axes.axhline(own[0]["level"], color="black", linestyle=":", linewidth=1)
         axes.set(xscale="log", yscale="log", title=target, xlabel="seconds of run time")
     panels[0][0].set_ylabel("energy distance")
-    handles = [plt.Line2D([], [], color=colour) for colour in COLOURS.values()]
+    handles = [Line2D([], [], color=colour) for colour in COLOURS.values()]
     figure.legend(handles, list(COLOURS), loc="lower center", ncols=7, frameon=False, fontsize=8)
     figure.tight_layout(rect=(0, 0.07, 1, 1))
     return _saved(figure, directory / "time-to-accuracy.png")
@@ -61,7 +63,7 @@ def draw_scaling(rows: Sequence[dict[str, Any]], directory: Path) -> Path:
     return _saved(figure, directory / "scaling.png")
 
 
-def _saved(figure: plt.Figure, path: Path) -> Path:
+def _saved(figure: Figure, path: Path) -> Path:
     write_atomically(path, lambda file: figure.savefig(file, dpi=110))
     plt.close(figure)
     return path
