@@ -35,7 +35,7 @@ def draw(records: Sequence[dict[str, Any]], directory: Path) -> Path:
             ]
             axes.plot(*zip(*points, strict=True), color=COLOURS[record["method"]])
         axes.axhline(own[0]["level"], color="black", linestyle=":", linewidth=1)
-        axes.set(xscale="log", yscale="log", title=target, xlabel="seconds of run time")
+        axes.set(xscale="log", yscale="log", title=target, xlabel="processor seconds")
     panels[0][0].set_ylabel("energy distance")
     handles = [Line2D([], [], color=colour) for colour in COLOURS.values()]
     figure.legend(handles, list(COLOURS), loc="lower center", ncols=7, frameon=False, fontsize=8)
@@ -49,7 +49,7 @@ def draw_scaling(rows: Sequence[dict[str, Any]], directory: Path) -> Path:
     for axes, quantity, label in zip(
         panels,
         ("milliseconds", "megabytes"),
-        ("milliseconds a step", "megabytes of the compiled step"),
+        ("processor milliseconds a step", "megabytes of the compiled step"),
         strict=True,
     ):
         for name in dict.fromkeys(row["method"] for row in rows):

@@ -1,4 +1,7 @@
-"""Runs that are timed piece by piece and looked at in between, off the clock."""
+"""Runs that are timed piece by piece and looked at in between, off the clock.
+
+Times are processor seconds, of all threads: they compare methods also on a machine that others use.
+"""
 
 import dataclasses
 import time
@@ -45,18 +48,18 @@ def _particles(
     name: str, method: Method, target: BenchmarkTarget, choice: float, seed: int
 ) -> Record:
     key = jax.random.key(seed)
-    started = time.perf_counter()
+    started = time.process_time()
     piece = method.build(target, choice, key)
     compiled = piece.advance.lower(piece.start, key).compile()  # pyright: ignore
-    compilation = time.perf_counter() - started
+    compilation = time.process_time() - started
     state, clock = piece.start, 0.0
     seconds, energy = [0.0], [target.energy_distance(np.asarray(piece.draws(state)))]
     jax.block_until_ready(compiled(state, key))
     fastest = np.inf
     for _ in range(NUM_LOOKS):
-        started = time.perf_counter()
+        started = time.process_time()
         state = jax.block_until_ready(compiled(state, key))
-        spent = time.perf_counter() - started
+        spent = time.process_time() - started
         clock, fastest = clock + spent, min(fastest, spent)
         seconds.append(clock)
         energy.append(target.energy_distance(np.asarray(piece.draws(state))))
@@ -98,24 +101,24 @@ def nuts(target: BenchmarkTarget, seed: int) -> Record:
 
         return jax.lax.scan(step, state, jax.random.split(key, draws_a_piece))
 
-    began = time.perf_counter()
+    began = time.process_time()
     adapting = jax.jit(adapt).lower(warmup_key, start).compile()
-    compilation = time.perf_counter() - began
-    began = time.perf_counter()
+    compilation = time.process_time() - began
+    began = time.process_time()
     state, parameters = jax.block_until_ready(adapting(warmup_key, start))
-    clock = time.perf_counter() - began
-    began = time.perf_counter()
+    clock = time.process_time() - began
+    began = time.process_time()
     advancing = jax.jit(advance).lower(state, parameters, run_key).compile()
-    compilation += time.perf_counter() - began
+    compilation += time.process_time() - began
     seconds, energy = [0.0], [target.energy_distance(np.tile(start, (target.num_particles, 1)))]
     positions: list[np.ndarray] = []
     fastest = np.inf
     for i in range(NUM_LOOKS):
-        began = time.perf_counter()
+        began = time.process_time()
         state, drawn = jax.block_until_ready(
             advancing(state, parameters, jax.random.fold_in(run_key, i))
         )
-        spent = time.perf_counter() - began
+        spent = time.process_time() - began
         clock, fastest = clock + spent, min(fastest, spent)
         positions.append(np.asarray(drawn))
         chain = np.concatenate(positions)

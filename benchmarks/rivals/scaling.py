@@ -1,5 +1,7 @@
 """Time and memory a step as the number of particles grows."""
 
+import time
+
 import jax
 import numpy as np
 
@@ -25,7 +27,9 @@ def measured() -> list[dict[str, float | str]]:
             target = BenchmarkTarget("", DIM, _normal, draws, draws, count, 40)
             piece = METHODS[name].build(target, 1e-2, KEY)
             compiled = piece.advance.lower(piece.start, KEY).compile()  # pyright: ignore
-            step = fastest({"step": lambda c=compiled, p=piece: c(p.start, KEY)}, 5)["step"]
+            step = fastest(
+                {"step": lambda c=compiled, p=piece: c(p.start, KEY)}, 5, time.process_time
+            )["step"]
             row = {"method": name, "particles": count, "milliseconds": 1e3 * step}
             rows.append({**row, "megabytes": memory_of(compiled) / 1e6})
     return rows

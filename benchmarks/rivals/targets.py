@@ -61,7 +61,7 @@ def load(number: int, data_dir: Path | None) -> BenchmarkTarget:
 def _funnel() -> BenchmarkTarget:
     funnel = Funnel(2)
     reference, exact = (np.asarray(funnel.sample(jax.random.key(i), NUM_REFERENCE)) for i in (1, 2))
-    return BenchmarkTarget("funnel, 2-D", 2, funnel.log_density, reference, exact, 200, 600)
+    return BenchmarkTarget("funnel, 2-D", 2, funnel.log_density, reference, exact, 200, 400)
 
 
 def _gaussian() -> BenchmarkTarget:
@@ -73,7 +73,7 @@ def _gaussian() -> BenchmarkTarget:
     reference, exact = (
         np.asarray(density.sample(jax.random.key(i), NUM_REFERENCE)) for i in (1, 2)
     )
-    return BenchmarkTarget("Gaussian, 50-D", dim, density.log_density, reference, exact, 200, 600)
+    return BenchmarkTarget("Gaussian, 50-D", dim, density.log_density, reference, exact, 200, 400)
 
 
 def _covertype(data_dir: Path | None) -> BenchmarkTarget:
@@ -87,7 +87,7 @@ def _covertype(data_dir: Path | None) -> BenchmarkTarget:
     dim = features.shape[1] + 1
     draws = _reference_draws(log_density, dim)
     halves = draws[::2], draws[1::2]
-    return BenchmarkTarget("Covertype, 56-D", dim, log_density, *halves, 100, 240)
+    return BenchmarkTarget("Covertype, 56-D", dim, log_density, *halves, 100, 200)
 
 
 def _reference_draws(log_density: Callable, dim: int) -> np.ndarray:
