@@ -202,8 +202,6 @@ class NVGD(ParticleFlow):
             "learning_rate": 1e-3,
             "max_inner_steps": 10,
             "patience": 10,
-            # The noise of the probes keeps the network from fitting the particles one by one.
-            "divergence": "hutchinson",
         }
         trainer = build_direction("NVGD", NeuralDirection, {**settings, **options})
         self.direction = ResidualDirection(trainer)
