@@ -1,6 +1,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 
 import nvgd
 
@@ -57,3 +58,67 @@ def test_stranded_particles_are_reborn_beside_good_ones_and_only_when_it_is_time
     assert np.allclose(reborn[1:], particles[1:])
     late = move(mover, particles, still, log_densities, step=719)
     assert np.allclose(late, particles)
+
+
+def test_momentum_without_noise_is_optax_sgd():
+    particles = jax.random.normal(jax.random.key(0), (5, 2))
+    for nesterov in (False, True):
+        ours = nvgd.Momentum(0.1, 0.8, nesterov=nesterov)
+        theirs = nvgd.Optax(optax.sgd(0.1, momentum=0.8, nesterov=nesterov))
+        ends = []
+        for mover in (ours, theirs):
+            x, state = particles, mover.init(particles)
+            for step in range(4):
+                x, state = mover(
+                    x,
+                    -jnp.sin(x),
+                    0.0,
+                    state,
+                    log_densities=jnp.zeros(5),
+                    step=jnp.array(step),
+                    key=jax.random.key(0),
+                )
+            ends.append(x)
+        assert np.allclose(*ends, atol=1e-6)
+
+
+def test_momentum_with_noise_keeps_the_targets_variance():
+    flow = nvgd.ParticleFlow(nvgd.Identity(), nvgd.LangevinDirection(), nvgd.Momentum(0.01))
+    start = 2.0 * jax.random.normal(jax.random.key(1), (5000, 1))
+    posterior = nvgd.sample(
+        lambda x: -0.5 * x @ x / 4.0, flow, dim=1, initial=start, num_steps=300, progress=False
+    )
+    # Four standard errors, and a bias of the order of ε.
+    assert np.isclose(np.var(posterior.particles), 4.0, rtol=0.09)
+
+
+def test_known_noise_of_minibatches_is_taken_off_the_injected_noise():
+    """SGLD on N(0, 1/N) data: σ²(1 + εV/2)/(1 − ε/2σ²) without, σ²/(1 − ε/2σ²) with correction."""
+    num_rows, batch_size, step_size = 1000, 10, 4e-4
+    rows = 0.16 * jax.random.normal(jax.random.key(2), (num_rows, 1))
+    rows = rows - jnp.mean(rows)
+    target = nvgd.Target(
+        lambda x: 0.0 * x[0],
+        dim=1,
+        log_likelihood=lambda x, row: -0.5 * jnp.sum((row - x) ** 2),
+        data=rows,
+        batch_size=batch_size,
+    )
+    noise = num_rows**2 / batch_size * (1 - batch_size / num_rows) * float(jnp.var(rows, ddof=1))
+    ula = (1 / num_rows) / (1 - step_size * num_rows / 2)
+    movers = {
+        ula * (1 + step_size * noise / 2): nvgd.Euler(step_size),
+        ula: nvgd.NoiseAware(nvgd.Euler(step_size), num_parts=5),
+    }
+    for expected, mover in movers.items():
+        flow = nvgd.ParticleFlow(nvgd.Identity(), nvgd.LangevinDirection(), mover)
+        posterior = nvgd.sample(
+            target,
+            flow,
+            initial=jnp.zeros((20, 1)),
+            num_steps=10_000,
+            thin=10,
+            progress=False,
+        )
+        # The chains see the same batches: what they have in common varies over time only.
+        assert np.isclose(np.mean(posterior.particles[1000:] ** 2), expected, rtol=0.1)

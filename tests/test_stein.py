@@ -8,7 +8,12 @@ import pytest
 
 import nvgd
 from nvgd.densities import Gaussian
-from nvgd.stein import EXACT_UP_TO_DIMENSION, choose_divergence, values_and_divergences
+from nvgd.divergences import (
+    EXACT_UP_TO_DIMENSION,
+    ClosedFormDivergence,
+    choose_divergence,
+    values_and_divergences,
+)
 
 
 def correlated(dim: int) -> Gaussian:
@@ -71,6 +76,33 @@ def test_stacked_products_equal_automatic_derivatives():
     plain = values_and_divergences(lambda x: witness(x), particles, probes, 0.5)
     assert jnp.allclose(fast[0], plain[0], atol=1e-5)
     assert jnp.allclose(fast[1], plain[1], atol=1e-4)
+
+
+@pytest.mark.parametrize("depth", [1, 2])
+def test_closed_form_of_the_trace_equals_automatic_derivatives(depth):
+    dim = 6
+    witness = nvgd.MLP(dim, width=8, depth=depth, key=jax.random.key(0))
+    witness = eqx.tree_at(lambda mlp: mlp.scale, witness, jnp.array(0.7))
+    particles = jax.random.normal(jax.random.key(1), (11, dim))
+    estimator = choose_divergence("auto", dim, witness)
+    assert isinstance(estimator, ClosedFormDivergence)
+
+    def total(witness, probes, field):
+        values, divergences = values_and_divergences(field(witness), particles, probes, 1.0)
+        return jnp.sum(values**2) + jnp.sum(divergences * particles[:, 0])
+
+    units = nvgd.ExactDivergence().probes(jax.random.key(0), 11, dim, particles.dtype)
+    closed = jax.value_and_grad(total)(witness, None, lambda f: f)
+    plain = jax.value_and_grad(total)(witness, units, lambda f: lambda x: f(x))
+    for ours, theirs in zip(jax.tree.leaves(closed), jax.tree.leaves(plain), strict=True):
+        assert jnp.allclose(ours, theirs, rtol=1e-4, atol=1e-4)
+
+
+def test_three_hidden_layers_have_no_closed_form():
+    witness = nvgd.MLP(6, width=8, depth=3, key=jax.random.key(0))
+    assert isinstance(choose_divergence("auto", 6, witness), nvgd.HutchinsonDivergence)
+    with pytest.raises(nvgd.InputError, match="closed form"):
+        values_and_divergences(jnp.tanh, jnp.zeros((3, 2)), None, 1.0)
 
 
 def affine_optimum(p: Gaussian, q: Gaussian):

@@ -19,6 +19,7 @@ from nvgd.directions import (
     SelfRepulsive,
     StochasticStein,
 )
+from nvgd.divergences import ExactDivergence, HutchinsonDivergence
 from nvgd.errors import InputError, MissingExtraError
 from nvgd.exact import MALA, MetropolisNVGD
 from nvgd.flow import NVGD, SGLD, SVGD, ULA, FlowInfo, FlowState, ParticleFlow
@@ -34,6 +35,7 @@ from nvgd.movers import (
     Momentum,
     NoiseAware,
     Optax,
+    Resampled,
     polynomial_decay,
 )
 from nvgd.posterior import Posterior, load
@@ -41,8 +43,6 @@ from nvgd.regularisers import PowerNorm, QuadraticForm
 from nvgd.sampling import NoRest, RunStopped, sample
 from nvgd.starts import Jittered
 from nvgd.stein import (
-    ExactDivergence,
-    HutchinsonDivergence,
     divergence,
     regularised_stein_discrepancy,
     stein_discrepancy,
@@ -102,6 +102,7 @@ __all__ = [
     "Preconditioned",
     "Projected",
     "QuadraticForm",
+    "Resampled",
     "ResidualDirection",
     "RunStopped",
     "SelfRepulsive",

@@ -10,6 +10,9 @@ from jaxtyping import Array, Float
 
 from nvgd.errors import InputError, check_positive, plain
 
+# A median over more particles would cost more than the field itself.
+MOST_FOR_MEDIAN = 2000
+
 Bandwidth = float | Float[Array, ""] | Literal["median"]
 
 
@@ -89,13 +92,19 @@ def squared_distances(x: Float[Array, "n d"], y: Float[Array, "m d"]) -> Float[A
 
 
 def median_bandwidth(particles: Float[Array, "n d"]) -> Float[Array, ""]:
-    """The median heuristic h = √(med²/(2 log n)), med² over all pairs of distinct particles."""
+    """The median heuristic h = √(med²/(2 log n)), med² over all pairs of distinct particles.
+
+    Of more than 2,000 particles an evenly spaced subset of half of that to that many stands for
+    all: its median is within a few per cent of theirs, at a cost that does not grow.
+    """
     num_particles = len(particles)
-    num_pairs = num_particles * (num_particles - 1) // 2
-    distances = squared_distances(particles, particles)
+    chosen = particles[:: -(-num_particles // MOST_FOR_MEDIAN)]
+    num_chosen = len(chosen)
+    num_pairs = num_chosen * (num_chosen - 1) // 2
+    distances = squared_distances(chosen, chosen)
 
     # The full matrix holds the diagonal's zeros first and then every pair twice.
-    rank, next_rank = (num_particles + 2 * k for k in ((num_pairs - 1) // 2, num_pairs // 2))
+    rank, next_rank = (num_chosen + 2 * k for k in ((num_pairs - 1) // 2, num_pairs // 2))
     lower = _order_statistic(distances, rank)
     is_above = distances > lower
     upper = jnp.min(jnp.where(is_above, distances, jnp.inf))

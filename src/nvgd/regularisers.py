@@ -49,10 +49,17 @@ class PowerNorm(AbstractRegulariser):
     def __call__(self, velocities):
         """|f|ᵖ/p, with a gradient also at f = 0."""
         squares = jnp.sum(velocities**2, axis=-1)
-        if isinstance(self.power, float) and self.power == 2:
+        if is_quadratic(self):
             return 0.5 * squares
         tiny = jnp.finfo(squares.dtype).tiny ** 0.5
         return (squares + tiny) ** (0.5 * self.power) / self.power
+
+
+def is_quadratic(regulariser: AbstractRegulariser) -> bool:
+    """Whether g(f) is known to be ½|f|²."""
+    if not isinstance(regulariser, PowerNorm):
+        return False
+    return is_concrete(regulariser.power) and float(regulariser.power) == 2
 
 
 class QuadraticForm(AbstractRegulariser):

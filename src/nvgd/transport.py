@@ -171,7 +171,7 @@ def _check_is_map(target: Target, flow: ParticleFlow) -> None:
     if not flow.direction.has_field or flow.direction.moves_halves:
         raise InputError(
             f"{type(flow.direction).__name__} has no field to push other draws along: use "
-            "NeuralDirection, ResidualDirection or KernelDirection."
+            "NeuralDirection or KernelDirection."
         )
     if target.batch_size is not None:
         raise InputError("weights compare densities exactly: leave the target's batch_size out.")

@@ -36,8 +36,40 @@ class AbstractBatchedWitness(eqx.Module):
     ) -> tuple[Float[Array, "n d"], Float[Array, "n k d"]]:
         """f(x) and (∂f/∂x)z for the k directions z of every position."""
 
+    @property
+    def has_closed_divergence(self) -> bool:
+        """Whether `values_and_divergences` has a formula for the trace of ∂f/∂x."""
+        return False
 
-class MLP(AbstractBatchedWitness):
+    def values_and_divergences(
+        self, positions: Float[Array, "n d"]
+    ) -> tuple[Float[Array, "n d"], Float[Array, " n"]]:
+        """f(x) and div f(x); only asked for if `has_closed_divergence`."""
+        raise NotImplementedError(f"{type(self).__name__} has no divergence in closed form")
+
+
+class AbstractLinearOutputWitness(AbstractBatchedWitness):
+    """A witness f(x) = Bφ(x), linear in its output layer B: that layer can be solved for."""
+
+    @abstractmethod
+    def features(self, positions: Float[Array, "n d"]) -> Float[Array, "n m"]:
+        """φ(x), with a one for the bias."""
+
+    @abstractmethod
+    def mean_feature_jacobian(self, positions: Float[Array, "n d"]) -> Float[Array, "m d"]:
+        """The mean of ∂φ/∂x over the positions."""
+
+    @property
+    @abstractmethod
+    def output(self) -> Float[Array, "d m"]:
+        """B."""
+
+    @abstractmethod
+    def with_output(self, output: Float[Array, "d m"]) -> "AbstractLinearOutputWitness":
+        """The same features under another B."""
+
+
+class MLP(AbstractLinearOutputWitness):
     """The paper's witness: two hidden layers of 32 swish units and one learned output scale.
 
         f_θ(x) = c · (W₃ swish(W₂ swish(W₁x + b₁) + b₂) + b₃)
@@ -84,17 +116,93 @@ class MLP(AbstractBatchedWitness):
         self, positions: Float[Array, "n d"], directions: Float[Array, "n k d"]
     ) -> tuple[Float[Array, "n d"], Float[Array, "n k d"]]:
         """Value and tangents stacked, so that a layer is one matrix product."""
-        # Row 0 of the middle axis is the value, the others are tangents.
-        stacked = jnp.concatenate([positions[:, None], directions], axis=1)
+        # Row 0 is the value, the others are tangents: each a contiguous block.
+        stacked = jnp.concatenate([positions[None], jnp.swapaxes(directions, 0, 1)])
         for weight, bias in zip(self.weights[:-1], self.biases[:-1], strict=True):
             stacked = stacked @ weight.T
-            before = stacked[:, 0] + bias
-            gate = jax.nn.sigmoid(before)
-            slope = gate * (1 + before * (1 - gate))
-            tangents = stacked[:, 1:] * slope[:, None]
-            stacked = jnp.concatenate([(before * gate)[:, None], tangents], axis=1)
+            values, slopes = swish(stacked[0] + bias)
+            stacked = jnp.concatenate([values[None], stacked[1:] * slopes])
         stacked = stacked @ self.weights[-1].T
-        return self.scale * (stacked[:, 0] + self.biases[-1]), self.scale * stacked[:, 1:]
+        values = self.scale * (stacked[0] + self.biases[-1])
+        return values, self.scale * jnp.swapaxes(stacked[1:], 0, 1)
+
+    @property
+    def has_closed_divergence(self) -> bool:
+        """With one or two hidden layers."""
+        return len(self.weights) <= 3
+
+    def values_and_divergences(
+        self, positions: Float[Array, "n d"]
+    ) -> tuple[Float[Array, "n d"], Float[Array, " n"]]:
+        """f(x) and div f(x), the trace in closed form.
+
+        With slopes s₁, s₂ of the two hidden layers, ∂f/∂x = c W₃ diag(s₂) W₂ diag(s₁) W₁, and
+
+            div f = c s₂ᵀ (W₂ ∘ (W₁W₃)ᵀ) s₁
+
+        one product of the size of a hidden layer, whatever d; with one layer, c s₁ᵀ diag(W₁W₂).
+        """
+        hidden, slopes = swish(positions @ self.weights[0].T + self.biases[0])
+        if len(self.weights) == 2:
+            traces = slopes @ jnp.sum(self.weights[0] * self.weights[1].T, axis=1)
+        else:
+            first, middle, last = self.weights
+            coupling = middle * (first @ last).T
+            hidden, outer_slopes = swish(hidden @ middle.T + self.biases[1])
+            traces = jnp.sum(outer_slopes * (slopes @ coupling.T), axis=-1)
+        values = hidden @ self.weights[-1].T + self.biases[-1]
+        return self.scale * values, self.scale * traces
+
+    def features(self, positions: Float[Array, "n d"]) -> Float[Array, "n m"]:
+        """The last hidden layer and a one."""
+        hidden = positions
+        for weight, bias in zip(self.weights[:-1], self.biases[:-1], strict=True):
+            hidden = jax.nn.silu(hidden @ weight.T + bias)
+        return jnp.concatenate([hidden, jnp.ones((len(hidden), 1), hidden.dtype)], axis=1)
+
+    def mean_feature_jacobian(self, positions: Float[Array, "n d"]) -> Float[Array, "m d"]:
+        """W₂ ∘ mean(s₂s₁ᵀ) W₁ for two hidden layers, diag(mean s₁) W₁ for one."""
+        hidden, slopes = swish(positions @ self.weights[0].T + self.biases[0])
+        if len(self.weights) == 2:
+            jacobian = jnp.mean(slopes, axis=0)[:, None] * self.weights[0]
+        else:
+            middle = self.weights[1]
+            _, outer_slopes = swish(hidden @ middle.T + self.biases[1])
+            jacobian = (middle * (outer_slopes.T @ slopes) / len(positions)) @ self.weights[0]
+        return jnp.concatenate([jacobian, jnp.zeros((1, positions.shape[1]), jacobian.dtype)])
+
+    @property
+    def output(self) -> Float[Array, "d m"]:
+        """c (W, b) of the last layer."""
+        return self.scale * jnp.concatenate([self.weights[-1], self.biases[-1][:, None]], axis=1)
+
+    def with_output(self, output: Float[Array, "d m"]) -> "MLP":
+        """The same hidden layers, with c = 1."""
+        return eqx.tree_at(
+            lambda mlp: (mlp.weights[-1], mlp.biases[-1], mlp.scale),
+            self,
+            (output[:, :-1], output[:, -1], jnp.ones_like(self.scale)),
+        )
+
+
+@jax.custom_jvp
+def swish(x: Float[Array, "..."]) -> tuple[Float[Array, "..."], Float[Array, "..."]]:
+    """x·σ(x) and its slope."""
+    values, slopes, _ = _swish_derivatives(x)
+    return values, slopes
+
+
+@swish.defjvp
+def _swish_tangents(primals: tuple[Array], tangents: tuple[Array]):
+    """Both from one exponential; automatic differentiation would take several."""
+    values, slopes, curvatures = _swish_derivatives(*primals)
+    return (values, slopes), (slopes * tangents[0], curvatures * tangents[0])
+
+
+def _swish_derivatives(x: Array) -> tuple[Array, Array, Array]:
+    gate = jax.nn.sigmoid(x)
+    slope = gate * (1 + x * (1 - gate))
+    return x * gate, slope, gate * (1 - gate) * (2 + x * (1 - 2 * gate))
 
 
 @functools.partial(jax.jit, static_argnames=("sizes", "dtype"))

@@ -36,6 +36,9 @@ class _Composed(AbstractFrame):
     def restore(self, expressed):
         return self.outer.restore(self.inner.restore(expressed))
 
+    def log_volumes(self, expressed):
+        return self.outer.log_volumes(self.inner.restore(expressed))
+
 
 class Adaptive(AbstractCoordinates[AdaptiveState | None]):
     """Coordinates learned from particles and scores; the step is in units of their own spread.

@@ -28,6 +28,10 @@ class AbstractFrame(eqx.Module):
     def restore(self, expressed: Float[Array, "n d"]) -> Float[Array, "n d"]:
         """x = T(u)."""
 
+    def log_volumes(self, expressed: Float[Array, "n d"]) -> Float[Array, " n"]:
+        """log|det ∂T(u)|, up to a constant: none for an affine map."""
+        return jnp.zeros_like(expressed[:, 0])
+
 
 class AbstractCoordinates(eqx.Module, Generic[State]):
     """Chooses a frame from the particles and their scores at the start of every step."""

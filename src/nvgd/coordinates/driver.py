@@ -80,6 +80,10 @@ class DriverFrame(AbstractFrame):
         rotated = jnp.concatenate([(self.origin + self.unit * t)[:, None], others], axis=1)
         return self.centre + (rotated @ self.rotation.T) @ self.lower.T
 
+    def log_volumes(self, expressed):
+        """Σⱼ aⱼt."""
+        return jnp.sum(self.slopes * _exponent(expressed[:, 0]), axis=1)
+
 
 class _Given(NamedTuple):
     """Particles and scores in whitened coordinates."""

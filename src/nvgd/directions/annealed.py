@@ -24,6 +24,11 @@ from nvgd.errors import (
 TemperatureSchedule = Callable[[Float[Array, ""]], Float[Array, ""]]
 
 
+def as_length(num_steps: float | Array | None) -> Float[Array, ""] | None:
+    """A run's length as an array, so that runs of different lengths share one program."""
+    return None if num_steps is None else jnp.asarray(num_steps, float)
+
+
 class Cycles(eqx.Module):
     """β rises from `start` to 1 in each of `num_cycles` equal cycles and stays there.
 
@@ -79,8 +84,7 @@ class Annealed(AbstractWrapper[AnnealedState]):
 
     At small β barriers are low and particles spread over all modes; as β rises to 1 they settle.
     For SVGD: D'Angelo and Fortuin (2021). The weights of modes are those of the temperature at
-    which the last particles crossed, so that slow cooling, and a share of noise
-    (`LangevinFraction` inside), come nearer to the truth.
+    which the last particles crossed; `Resampled` steps correct them.
 
     Arguments:
         direction: the inner direction; any, also one with noise.
@@ -90,10 +94,7 @@ class Annealed(AbstractWrapper[AnnealedState]):
 
     direction: AbstractDirection
     schedule: TemperatureSchedule = Cycles()
-    # An array, so that runs of different lengths share one compiled program.
-    num_steps: Float[Array, ""] | None = eqx.field(
-        default=None, converter=lambda steps: None if steps is None else jnp.asarray(float(steps))
-    )
+    num_steps: Float[Array, ""] | None = eqx.field(default=None, converter=as_length)
 
     def __check_init__(self):
         check_kind("direction", self.direction, AbstractDirection, "NeuralDirection()")

@@ -1,12 +1,13 @@
 """SVGD: the steepest direction inside a kernel's function space stands in for the flow."""
 
 import dataclasses
+from collections.abc import Callable
 from typing import ClassVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from nvgd.directions.base import (
     AbstractDirection,
@@ -18,6 +19,9 @@ from nvgd.directions.base import (
 from nvgd.errors import check_kind, plain
 from nvgd.kernels import RBF, AbstractKernel, squared_distances
 from nvgd.witnesses import Witness
+
+# Of single-precision numbers this is 16 MB a matrix: it stays near the processor.
+PAIRS_AT_A_TIME = 4_000_000
 
 
 class _KernelWitness(eqx.Module):
@@ -93,22 +97,26 @@ class KernelDirection(AbstractDirection[None]):
         bandwidth = self.kernel.bandwidth_for(particles)
         # Only differences of positions count: centred, their products lose fewer digits.
         particles = particles - jnp.mean(particles, axis=0)
-        distances = squared_distances(particles, particles)
-        values, slopes, curvatures = self.kernel.derivatives(distances, bandwidth)
+        aligned = jnp.sum(particles * scores, axis=-1)
 
-        attraction = values @ scores
-        repulsion = -2 * (jnp.sum(slopes, axis=1)[:, None] * particles - slopes @ particles)
-        field = (attraction + repulsion) / num_particles
-        # div φ(xᵢ) = (1/n) Σⱼ ∇ₓk·∇log p(xⱼ) + tr ∇ₓ∇_{xⱼ}k, with ∇ₓk = 2κ′(xᵢ − xⱼ).
-        aligned = particles @ scores.T - jnp.sum(particles * scores, axis=-1)
-        traces = -2 * dim * slopes - 4 * distances * curvatures
-        divergence = jnp.mean(2 * slopes * aligned + traces, axis=1)
+        def rows(positions: Float[Array, "m d"]) -> tuple[Float[Array, "m d"], Float[Array, " m"]]:
+            distances = squared_distances(positions, particles)
+            values, slopes, curvatures = self.kernel.derivatives(distances, bandwidth)
+            attraction = values @ scores
+            repulsion = -2 * (jnp.sum(slopes, axis=1)[:, None] * positions - slopes @ particles)
+            # div φ(xᵢ) = (1/n) Σⱼ ∇ₓk·∇log p(xⱼ) + tr ∇ₓ∇_{xⱼ}k, with ∇ₓk = 2κ′(xᵢ − xⱼ).
+            traces = -2 * dim * slopes - 4 * distances * curvatures
+            divergence = jnp.mean(2 * slopes * (positions @ scores.T - aligned) + traces, axis=1)
+            return (attraction + repulsion) / num_particles, divergence
 
-        # A particle's own term is the diagonal; without it φ is held out from where it is tested.
+        field, divergence = _in_blocks(rows, particles)
+
+        # A particle's own term is the same for all; without it φ is held out from where it is
+        # tested.
+        own_value, own_slope, _ = self.kernel.derivatives(jnp.zeros_like(bandwidth), bandwidth)
         others = num_particles - 1
-        own_value, own_trace = jnp.diagonal(values), jnp.diagonal(traces)
-        held_out = (num_particles * field - own_value[:, None] * scores) / others
-        held_out_divergence = (num_particles * divergence - own_trace) / others
+        held_out = (num_particles * field - own_value * scores) / others
+        held_out_divergence = (num_particles * divergence + 2 * dim * own_slope) / others
         overlap = jnp.mean(jnp.sum(held_out * scores, axis=-1) + held_out_divergence)
         size = jnp.mean(norm_squared(held_out))
 
@@ -123,3 +131,17 @@ class KernelDirection(AbstractDirection[None]):
                 "bandwidth": bandwidth,
             },
         )
+
+
+def _in_blocks(
+    rows: Callable[[Float[Array, "m d"]], PyTree], particles: Float[Array, "n d"]
+) -> PyTree:
+    """`rows` of all particles, so many at a time that the matrices of pairs stay small."""
+    num_particles = len(particles)
+    if num_particles**2 <= PAIRS_AT_A_TIME:
+        return rows(particles)
+    return jax.lax.map(
+        lambda x: jax.tree.map(lambda leaf: leaf[0], rows(x[None])),
+        particles,
+        batch_size=max(PAIRS_AT_A_TIME // num_particles, 1),
+    )

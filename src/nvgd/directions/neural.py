@@ -1,16 +1,20 @@
 """NVGD: a network trained on the particles themselves stands in for the flow."""
 
+from collections.abc import Callable
 from typing import ClassVar, Literal, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from nvgd.directions.base import AbstractDirection, Diagnostics, Fit, WitnessField
+from nvgd.divergences import AbstractDivergence, choose_divergence, values_and_divergences
 from nvgd.errors import (
     InputError,
+    check_choice,
     check_count,
     check_fraction,
     check_kind,
@@ -18,12 +22,9 @@ from nvgd.errors import (
     check_transformation,
     plain,
 )
-from nvgd.regularisers import AbstractRegulariser, PowerNorm
-from nvgd.stein import (
-    AbstractDivergence,
-    choose_divergence,
-    values_and_divergences,
-)
+from nvgd.hashing import random_order
+from nvgd.output_layer import check_solvable, solved
+from nvgd.regularisers import AbstractRegulariser, PowerNorm, is_quadratic
 from nvgd.trees import all_finite, where
 from nvgd.witnesses import MLP, Witness, cast, check_witness
 
@@ -45,13 +46,14 @@ class NeuralState(eqx.Module):
 class _Training(NamedTuple):
     """What the training loop carries; values are discrepancies on the validation particles."""
 
-    parameters: PyTree
+    parameters: Float[Array, " size"]
     optimizer: PyTree
     value: Float[Array, ""]
-    best_parameters: PyTree
+    best_parameters: Float[Array, " size"]
     best_value: Float[Array, ""]
     steps: Int[Array, ""]
     steps_since_best: Int[Array, ""]
+    goes_on: Bool[Array, ""]
 
 
 class NeuralDirection(AbstractDirection[NeuralState]):
@@ -72,8 +74,11 @@ class NeuralDirection(AbstractDirection[NeuralState]):
         max_inner_steps: P.
         patience: steps without improvement on the validation particles before training stops.
         train_fraction: share of the particles to train on; the rest validate.
-        divergence: "auto" (exact in low dimension), "exact", "hutchinson", or an estimator such
-            as `HutchinsonDivergence("gaussian")`, which is the paper's.
+        divergence: "auto" (exact where that is cheap: in low dimension, and for witnesses such as
+            `MLP` whose trace has a closed form), "exact", "hutchinson", or an estimator such as
+            `HutchinsonDivergence("gaussian")`, which is the paper's.
+        output_layer: "trained" like the others, or "solved" in closed form after them, as the
+            objective is quadratic in it; a few inner steps are then enough.
         regulariser: what stands for ½|f|² in the objective: `PowerNorm(p)`, `QuadraticForm(Q)`.
         restore_best: end with the weights that were best on the validation particles; False keeps
             the last ones, as the published code does.
@@ -88,6 +93,7 @@ class NeuralDirection(AbstractDirection[NeuralState]):
     patience: int = eqx.field(default=15, converter=plain)
     train_fraction: float = eqx.field(default=2 / 3, converter=plain)
     divergence: AbstractDivergence | Literal["auto", "exact", "hutchinson"] = "auto"
+    output_layer: Literal["trained", "solved"] = "trained"
     restore_best: bool = eqx.field(default=True, converter=plain)
     regulariser: AbstractRegulariser = PowerNorm(2.0)
 
@@ -104,6 +110,12 @@ class NeuralDirection(AbstractDirection[NeuralState]):
         check_fraction("train_fraction", self.train_fraction)
         choose_divergence(self.divergence, dim=1)
         check_kind("regulariser", self.regulariser, AbstractRegulariser, "PowerNorm(2.0)")
+        check_choice("output_layer", self.output_layer, ("trained", "solved"))
+        if self.output_layer == "solved" and not is_quadratic(self.regulariser):
+            raise InputError(
+                'output_layer="solved" is for the objective with ½|f|²: leave regulariser out, or '
+                'set output_layer="trained".'
+            )
         if self.witness is not None and not callable(self.witness):
             raise InputError(f"witness must be an Equinox module, got {self.witness!r}.")
 
@@ -117,9 +129,11 @@ class NeuralDirection(AbstractDirection[NeuralState]):
             witness = MLP(dim, width=self.width, depth=self.depth, key=key)
         witness = cast(witness, dtype)
         check_witness(witness, dim, dtype)
+        if self.output_layer == "solved":
+            check_solvable(witness)
         arrays, skeleton = eqx.partition(witness, eqx.is_array)
         trainable = eqx.filter(arrays, eqx.is_inexact_array)
-        return NeuralState(arrays, self._transformation().init(trainable), skeleton)
+        return NeuralState(arrays, self._optimizer_state(trainable), skeleton)
 
     def __call__(
         self,
@@ -158,25 +172,23 @@ class NeuralDirection(AbstractDirection[NeuralState]):
         `alternatives` are other estimates of the scores, which the ascent steps use in turn.
         """
         num_particles, dim = particles.shape
-        split_key, validation_key, training_key = jax.random.split(key, 3)
-        estimator = choose_divergence(self.divergence, dim)
-        transformation = self._transformation()
-
-        order = jax.random.permutation(split_key, num_particles)
+        order = random_order(key, num_particles)
         num_train = min(max(round(self.train_fraction * num_particles), 1), num_particles - 1)
         train, validation = (
             (particles[rows], scores[rows]) for rows in (order[:num_train], order[num_train:])
         )
-        # One set of probes for all evaluations of an iteration: they compare weights, not luck.
-        validation_probes = estimator.probes(
-            validation_key, num_particles - num_train, dim, particles.dtype
-        )
-        parameters, buffers = eqx.partition(state.arrays, eqx.is_inexact_array)
+        estimator = choose_divergence(self.divergence, dim, state.witness)
+        tree, buffers = eqx.partition(state.arrays, eqx.is_inexact_array)
+        # One vector: the optimiser is then a handful of operations, not that many a layer.
+        parameters, unravel = ravel_pytree(tree)
+
+        def probes(part: tuple[Array, Array], stream: Array | int) -> Array | None:
+            return estimator.probes(key, len(part[0]), dim, particles.dtype, stream)
 
         def discrepancy(
-            parameters: PyTree, part: tuple[Array, Array], probes: Array
+            parameters: Array, part: tuple[Array, Array], probes: Array | None
         ) -> Float[Array, ""]:
-            witness = eqx.combine(parameters, buffers, state.skeleton)
+            witness = eqx.combine(unravel(parameters), buffers, state.skeleton)
             part_particles, part_scores = part
             values, divergences = values_and_divergences(
                 witness, part_particles, probes, estimator.weight
@@ -184,34 +196,35 @@ class NeuralDirection(AbstractDirection[NeuralState]):
             gains = jnp.sum(values * part_scores, axis=-1) + divergences
             return jnp.mean(gains - self.regulariser(values))
 
-        def judge(loop: _Training) -> _Training:
-            """Compare the present weights with the best so far on the validation particles."""
+        # One set of probes for all evaluations of an iteration: they compare weights, not luck.
+        validation_probes = probes(validation, 0)
+
+        def judge_and_ascend(loop: _Training) -> _Training:
+            """Compare the weights with the best so far, and leave them if training goes on.
+
+            Both in one body: the program holds the witness's graph once.
+            """
             value = discrepancy(loop.parameters, validation, validation_probes)
             is_better = value > loop.best_value
-            return loop._replace(
-                value=value,
-                best_parameters=where(is_better, loop.parameters, loop.best_parameters),
-                best_value=jnp.where(is_better, value, loop.best_value),
-                steps_since_best=jnp.where(is_better, 0, loop.steps_since_best + 1),
-            )
-
-        def ascend(loop: _Training) -> _Training:
-            probes = estimator.probes(
-                jax.random.fold_in(training_key, loop.steps), num_train, dim, particles.dtype
-            )
+            since_best = jnp.where(is_better, 0, loop.steps_since_best + 1)
+            goes_on = (loop.steps < self.max_inner_steps) & (since_best < self.patience)
             part = train
             if alternatives is not None:
                 rows = order[:num_train]
                 part = particles[rows], alternatives[loop.steps % len(alternatives)][rows]
-            gradients = jax.grad(discrepancy)(loop.parameters, part, probes)
+            gradient = jax.grad(discrepancy)(loop.parameters, part, probes(part, loop.steps + 1))
             # Optax descends.
-            gradients = jax.tree.map(jnp.negative, gradients)
-            updates, optimizer = transformation.update(gradients, loop.optimizer, loop.parameters)
-            parameters = optax.apply_updates(loop.parameters, updates)
-            return loop._replace(parameters=parameters, optimizer=optimizer, steps=loop.steps + 1)
-
-        def goes_on(loop: _Training) -> Array:
-            return (loop.steps < self.max_inner_steps) & (loop.steps_since_best < self.patience)
+            updates, optimizer = self._updates(-gradient, loop, unravel)
+            return _Training(
+                parameters=jnp.where(goes_on, loop.parameters + updates, loop.parameters),
+                optimizer=where(goes_on, optimizer, loop.optimizer),
+                value=value,
+                best_parameters=jnp.where(is_better, loop.parameters, loop.best_parameters),
+                best_value=jnp.where(is_better, value, loop.best_value),
+                steps=loop.steps + goes_on,
+                steps_since_best=since_best,
+                goes_on=goes_on,
+            )
 
         lowest = jnp.array(-jnp.inf, particles.dtype)
         start = _Training(
@@ -222,19 +235,40 @@ class NeuralDirection(AbstractDirection[NeuralState]):
             best_value=lowest,
             steps=jnp.array(0),
             steps_since_best=jnp.array(0),
+            goes_on=jnp.array(True),
         )
-        loop = jax.lax.while_loop(goes_on, lambda loop: judge(ascend(loop)), judge(start))
+        loop = jax.lax.while_loop(lambda loop: loop.goes_on, judge_and_ascend, start)
         if self.restore_best:
             final, value = loop.best_parameters, loop.best_value
         else:
             final, value = loop.parameters, loop.value
         # Weights that ran away are dropped by restore_best; the moments they left must be too.
-        optimizer = where(
-            all_finite(loop.optimizer), loop.optimizer, transformation.init(parameters)
-        )
-        state = NeuralState(eqx.combine(final, buffers), optimizer, state.skeleton)
+        optimizer = where(all_finite(loop.optimizer), loop.optimizer, self._optimizer_state(tree))
+        arrays = eqx.combine(unravel(final), buffers)
+        if self.output_layer == "solved":
+            witness, value = solved(
+                eqx.combine(arrays, state.skeleton), train=train, validation=validation
+            )
+            arrays = eqx.filter(witness, eqx.is_array)
+        state = NeuralState(arrays, optimizer, state.skeleton)
         return state, {"stein_discrepancy": value, "inner_steps": loop.steps}
 
-    def _transformation(self) -> optax.GradientTransformation:
-        # Built when traced, not stored: equal settings then share one compiled program.
-        return self.witness_optimizer or optax.adam(self.learning_rate)
+    # The optimiser is built when traced, not stored: equal settings then share one compiled
+    # program. Adam, which treats all numbers alike, sees one vector; a transformation that the
+    # user has given may tell layers apart, and sees the tree.
+
+    def _optimizer_state(self, tree: PyTree) -> PyTree:
+        if self.witness_optimizer is not None:
+            return self.witness_optimizer.init(tree)
+        return optax.adam(self.learning_rate).init(ravel_pytree(tree)[0])
+
+    def _updates(
+        self, gradient: Array, loop: _Training, unravel: Callable[[Array], PyTree]
+    ) -> tuple[Array, PyTree]:
+        if self.witness_optimizer is None:
+            adam = optax.adam(self.learning_rate)
+            return adam.update(gradient, loop.optimizer, loop.parameters)
+        updates, optimizer = self.witness_optimizer.update(
+            unravel(gradient), loop.optimizer, unravel(loop.parameters)
+        )
+        return ravel_pytree(updates)[0], optimizer

@@ -37,8 +37,9 @@ class Split(NamedTuple):
 class ClassificationExperiment(Experiment):
     """A posterior over classifiers, sampled in minibatches; step sizes found by one search.
 
-    Every method but the default tries the same decades of step sizes on the validation rows, then the half decades
-    beside the best of them, all for the same number of steps. The best log likelihood wins.
+    Every method but the default tries the same decades of step sizes on the validation rows, then
+    the half decades beside the best of them, all for the same number of steps. The best log
+    likelihood wins.
     """
 
     num_particles: int = 100

@@ -14,7 +14,6 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from nvgd.densities import Gaussian
 from nvgd.directions import KernelDirection
-from nvgd.directions.base import AbstractField
 from nvgd.directions.residual import normal_scores
 from nvgd.errors import check_count, check_positive
 from nvgd.experiments.base import DEFAULT, PAPER, Arrays, Experiment, Report, Rows, Task
@@ -211,26 +210,23 @@ class _DefaultLearner:
         del learning_rate
         self._particles, self._score, self._key = particles, score, run_key
         self._state = NVGD().direction.init(particles, key=witness_key)
-        self._field: AbstractField | None = None
+        self._weight = jnp.zeros(())
 
     def field(self, held_out: Array) -> Array:
-        """What the direction would be at these particles; the network is zero at first."""
-        scores = self._score(held_out)
-        if self._field is None:
-            return scores + normal_scores(held_out)
-        return self._field(held_out, scores)
+        """What the direction would be at these particles."""
+        learned = jax.vmap(self._state.network.witness)(held_out)
+        return self._score(held_out) + normal_scores(held_out) + self._weight * learned
 
     def train(self, step: int, num_steps: int) -> None:
         """At most `num_steps` of training, less if the held-out part tells to stop."""
         direction = NVGD(max_inner_steps=num_steps).direction
-        fit = eqx.filter_jit(direction.fit)(
+        _, self._state, diagnostics = eqx.filter_jit(direction)(
             self._particles,
             self._score(self._particles),
             self._state,
-            view=None,
             key=jax.random.fold_in(self._key, step),
         )
-        self._state, self._field = fit.state, fit.field
+        self._weight = diagnostics["network_weight"]
 
 
 def _kernelised_discrepancy(

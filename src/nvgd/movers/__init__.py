@@ -6,6 +6,7 @@ from nvgd.movers.metropolis import Metropolis
 from nvgd.movers.momentum import Momentum
 from nvgd.movers.noise_aware import NoiseAware
 from nvgd.movers.plain import Euler, Optax, StepSize, choose_mover
+from nvgd.movers.resampled import Resampled
 from nvgd.movers.schedules import PolynomialDecay, polynomial_decay
 
 __all__ = [
@@ -17,6 +18,7 @@ __all__ = [
     "NoiseAware",
     "Optax",
     "PolynomialDecay",
+    "Resampled",
     "StepSize",
     "choose_mover",
     "polynomial_decay",

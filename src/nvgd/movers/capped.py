@@ -1,15 +1,19 @@
-"""Capped steps in units of the particles' own spread, and rebirth of stranded particles."""
+"""Capped steps in units of the particles' own spread."""
 
-from typing import ClassVar, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Float, Int
 
 from nvgd.errors import check_count, check_positive, plain
 from nvgd.movers.base import AbstractMover
-from nvgd.robust import can_fit_scatter, median, quantile
+from nvgd.movers.rebirth import LATEST, reborn, resampled
+from nvgd.robust import can_fit_scatter, median
+
+if TYPE_CHECKING:
+    from nvgd.views import View
 
 # How many times further than alone the particles may go together.
 COMMON_CAPS = 3.0
@@ -17,6 +21,8 @@ COMMON_CAPS = 3.0
 MEMORY = 0.9
 # However noisy, steps are not made smaller than this share.
 SMALLEST_GAIN = 0.01
+# When resampling begins, as a share of the run.
+EARLIEST = 0.2
 
 
 class RunningMean(NamedTuple):
@@ -79,6 +85,10 @@ class Capped(AbstractMover[CappedState]):
     velocities over particles, takes the place of those above: Adam's normalisation, over the
     ensemble instead of over time; v is averaged over ten steps then.
 
+    Between modes no path leads at all. Every so many steps, from a fifth to 70 % of the run, the
+    particles are resampled a little towards where there are too few (`nvgd.movers.rebirth`): the
+    weights of separate modes settle so. Not with minibatches, whose log densities are too noisy.
+
     Particles that are stranded, with a log density so far below the others' that no path of
     sensible length leads back, are reborn every so many steps beside one of the better half: until
     70 % of the run, those more than 10 + 5d and five times the upper spread below the median. A
@@ -139,7 +149,7 @@ class Capped(AbstractMover[CappedState]):
         is_noisy = view is not None and view.batch is not None
         moved, state = self._moved(particles, velocities, velocities, state, step, is_noisy)
         others = moved, log_densities
-        return self._with_rebirths(moved, log_densities, others, step, key), state
+        return self._with_rebirths(moved, log_densities, others, view, step, key), state
 
     def carry(self, points, velocities, noise_share, state, *, leaders, log_densities, step, key):
         """With the shift and the caps of the particles; reborn, if stranded, beside them."""
@@ -148,7 +158,7 @@ class Capped(AbstractMover[CappedState]):
         theirs = leaders.fit.velocities
         moved, state = self._moved(points, velocities, theirs, state, step, is_noisy)
         others = leaders.particles, leaders.log_densities
-        return self._with_rebirths(moved, log_densities, others, step, key), state
+        return self._with_rebirths(moved, log_densities, others, leaders.view, step, key), state
 
     def _moved(
         self,
@@ -177,14 +187,25 @@ class Capped(AbstractMover[CappedState]):
         moved: Float[Array, "n d"],
         log_densities: Float[Array, " n"],
         others: tuple[Float[Array, "m d"], Float[Array, " m"]],
+        view: "View | None",
         step: Int[Array, ""],
         key: PRNGKeyArray,
     ) -> Float[Array, "n d"]:
         is_due = step % self.rebirth_every == self.rebirth_every - 1
-        is_due = is_due | jnp.any(jnp.isneginf(log_densities))
+        is_lost = jnp.any(jnp.isneginf(log_densities))
         done = step / self.horizon
+        moved = jax.lax.cond(
+            is_due | is_lost,
+            lambda: reborn(moved, log_densities, *others, done, key),
+            lambda: moved,
+        )
+        if view is None or view.batch is not None or not can_fit_scatter(*others[0].shape):
+            return moved
+        # Early, the particles on their way would die for those that have arrived.
+        is_due = is_due & (done > EARLIEST) & (done < LATEST)
+        volumes = view.frame.log_volumes(moved)
         return jax.lax.cond(
-            is_due, lambda: _reborn(moved, log_densities, *others, done, key), lambda: moved
+            is_due, lambda: resampled(moved, log_densities + volumes, others[0], key), lambda: moved
         )
 
     def _displacements(
@@ -217,28 +238,3 @@ class Capped(AbstractMover[CappedState]):
 
 def _speeds(velocities: Float[Array, "n d"]) -> Float[Array, "n 1"]:
     return jnp.sqrt(jnp.mean(velocities**2, axis=1, keepdims=True))
-
-
-def _reborn(
-    particles: Float[Array, "n d"],
-    log_densities: Float[Array, " n"],
-    others: Float[Array, "m d"],
-    their_log_densities: Float[Array, " m"],
-    done: Float[Array, ""],
-    key: PRNGKeyArray,
-) -> Float[Array, "n d"]:
-    """The particles, stranded ones half a unit beside a good one of the others."""
-    num_particles, dim = particles.shape
-    choice_key, jitter_key = jax.random.split(key)
-    # Bisection needs finite ends.
-    finite = jnp.maximum(their_log_densities, jnp.finfo(their_log_densities.dtype).min / 4)
-    middle = median(finite)
-    upper = quantile(finite, 0.9) - middle
-    is_stranded = middle - log_densities > jnp.maximum(10.0 + 5.0 * dim, 5 * upper)
-    is_stranded = (is_stranded & (done < 0.7)) | jnp.isneginf(log_densities)
-    # The best of eight at random: hardly ever one of the worse half.
-    picked = jax.random.randint(choice_key, (num_particles, 8), 0, len(others))
-    best = jnp.argmax(their_log_densities[picked], axis=1)
-    chosen = jnp.take_along_axis(picked, best[:, None], axis=1)[:, 0]
-    jitter = 0.5 * jax.random.normal(jitter_key, particles.shape, particles.dtype)
-    return jnp.where(is_stranded[:, None], others[chosen] + jitter, particles)

@@ -8,7 +8,7 @@ from jaxtyping import Array, Float
 
 from nvgd.errors import InputError
 from nvgd.movers.base import AbstractMover
-from nvgd.movers.plain import Euler
+from nvgd.movers.plain import Euler, size_at
 
 
 class Metropolis(AbstractMover[Float[Array, ""]]):
@@ -26,7 +26,7 @@ class Metropolis(AbstractMover[Float[Array, ""]]):
         proposal: `Euler(step_size)`.
     """
 
-    proposal: Euler
+    proposal: AbstractMover
 
     takes_noise: ClassVar[bool] = True
     takes_halves: ClassVar[bool] = True
@@ -60,9 +60,10 @@ class Metropolis(AbstractMover[Float[Array, ""]]):
         del state
         assert field is not None
         assert view is not None
+        assert isinstance(self.proposal, Euler)
         noise_key, uniform_key = jax.random.split(key)
         rows = field.rows(len(particles))
-        here, size = particles[rows], self.proposal.size(step, particles.dtype)
+        here, size = particles[rows], size_at(self.proposal.step_size, step, particles.dtype)
         forward = here + size * velocities[rows]
         variance = 2 * noise_share * size
         noise = jax.random.normal(noise_key, here.shape, here.dtype)

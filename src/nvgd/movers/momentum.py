@@ -7,9 +7,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from nvgd.errors import InputError, check_share, plain
+from nvgd.errors import InputError, check_share, check_step_size, plain
 from nvgd.movers.base import AbstractMover
-from nvgd.movers.plain import Euler, StepSize
+from nvgd.movers.plain import StepSize, size_at
 
 
 class Momentum(AbstractMover[Float[Array, "n d"]]):
@@ -36,7 +36,7 @@ class Momentum(AbstractMover[Float[Array, "n d"]]):
     carries: ClassVar[bool] = True
 
     def __check_init__(self):
-        Euler(self.step_size)
+        check_step_size("step_size", self.step_size)
         check_share("momentum", self.momentum)
         if self.momentum == 1:
             raise InputError("momentum must be below 1, or nothing ever comes to rest.")
@@ -60,7 +60,7 @@ class Momentum(AbstractMover[Float[Array, "n d"]]):
     ):
         """One step with what is left of the last one."""
         del log_densities, field, view
-        size = Euler(self.step_size).size(step, particles.dtype)
+        size = size_at(self.step_size, step, particles.dtype)
         pull = size * velocities
         if noise_share:
             noise = jax.random.normal(key, particles.shape, particles.dtype)

@@ -9,7 +9,7 @@ from jaxtyping import Array, Float, Int
 
 from nvgd.errors import InputError, check_count, check_fraction, plain
 from nvgd.movers.base import AbstractMover
-from nvgd.movers.plain import Euler
+from nvgd.movers.plain import Euler, size_at
 from nvgd.views import check_batches
 
 
@@ -47,7 +47,7 @@ class NoiseAware(AbstractMover[NoiseAwareState]):
         full: estimate the whole covariance, not only variances.
     """
 
-    proposal: Euler
+    proposal: AbstractMover
     num_parts: int = eqx.field(default=4, converter=plain)
     memory: float = eqx.field(default=0.99, converter=plain)
     full: bool = eqx.field(default=False, converter=plain)
@@ -84,6 +84,7 @@ class NoiseAware(AbstractMover[NoiseAwareState]):
         """Estimate the noise, then step with what of it is missing."""
         del log_densities, field
         assert view is not None
+        assert isinstance(self.proposal, Euler)
         parts = view.parts(particles, self.num_parts)
         scores = jnp.mean(parts, axis=0)
         seen = (view.target.batch_size or 0) / view.target.num_rows
@@ -92,7 +93,7 @@ class NoiseAware(AbstractMover[NoiseAwareState]):
         weight = jnp.maximum(1 / (state.num_steps + 1), 1 - self.memory).astype(latest.dtype)
         covariance = state.covariance + weight * (latest - state.covariance)
 
-        size = self.proposal.size(step, particles.dtype)
+        size = size_at(self.proposal.step_size, step, particles.dtype)
         if self.full:
             variances, axes = jnp.linalg.eigh(covariance)
             variances = jnp.maximum(variances, 0.0)

@@ -49,17 +49,12 @@ class Euler(AbstractMover[None]):
     ):
         """One Euler (or, with noise, Euler–Maruyama) step."""
         del state, log_densities, field, view
-        size = self.size(step, particles.dtype)
+        size = size_at(self.step_size, step, particles.dtype)
         moved = particles + size * velocities
         if noise_share:
             noise = jax.random.normal(key, particles.shape, particles.dtype)
             moved = moved + jnp.sqrt(2 * noise_share * size) * noise
         return moved, None
-
-    def size(self, step: Int[Array, ""], dtype: jnp.dtype) -> Float[Array, ""]:
-        """ε at this step."""
-        size = self.step_size(step) if callable(self.step_size) else self.step_size
-        return jnp.asarray(size, dtype)
 
 
 class Optax(AbstractMover[PyTree]):
@@ -98,6 +93,11 @@ class Optax(AbstractMover[PyTree]):
         del noise_share, log_densities, step, key, field, view
         updates, state = self.transformation.update(-velocities, state, particles)
         return jnp.asarray(optax.apply_updates(particles, updates)), state
+
+
+def size_at(step_size: StepSize, step: Int[Array, ""], dtype: jnp.dtype) -> Float[Array, ""]:
+    """ε at this step."""
+    return jnp.asarray(step_size(step) if callable(step_size) else step_size, dtype)
 
 
 def choose_mover(

@@ -1,0 +1,1 @@
+"""What the extensions bring on the targets of the paper."""

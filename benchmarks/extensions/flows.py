@@ -1,0 +1,263 @@
+"""Langevin fraction, annealing, preconditioning, regularisers, memory, projection."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import nvgd
+from benchmarks.extensions.common import (
+    NETWORK,
+    Table,
+    cell,
+    energy_to,
+    exact_energy,
+    flow,
+    ill_conditioned,
+    network,
+    over_seeds,
+    target_of,
+    whitened_error,
+)
+from nvgd.densities import Banana, Funnel, GaussianMixture
+
+
+def langevin_fraction(seeds: int) -> Table:
+    """Energy distance on funnels for shares τ of noise, NVGD and SVGD."""
+    rows: Table = [("target", "method", "τ = 0", "τ = .1", "τ = .3", "τ = 1 (ULA)", "exact draws")]
+    for dim in (2, 10):
+        density = Funnel(dim)
+        measure, exact = energy_to(density), cell(exact_energy(density, 200, seeds))
+        for name, inner, size in (
+            ("NVGD", network(), 0.02),
+            ("SVGD", nvgd.KernelDirection(rescale=True), 0.02),
+        ):
+            cells = [
+                cell(
+                    over_seeds(
+                        target_of(density),
+                        flow(nvgd.LangevinFraction(inner, share), nvgd.Euler(size)),
+                        seeds,
+                        measure,
+                        num_particles=200,
+                        num_steps=500,
+                    )
+                )
+                for share in (0.0, 0.1, 0.3, 1.0)
+            ]
+            rows.append((f"funnel, d = {dim}", name, *cells, exact))
+    return rows
+
+
+def annealing(seeds: int) -> Table:
+    """The share of particles in the right mode of .3 N(−4, 1) + .7 N(4, 1), from the left one."""
+    density = GaussianMixture([[-4.0, 0.0], [4.0, 0.0]], 1.0, [0.3, 0.7])
+    target, num_steps = target_of(density), 1000
+    start = jax.random.normal(jax.random.key(0), (200, 2)) - jnp.array([4.0, 0.0])
+    rows: Table = [("direction", "plain", "annealed", "annealed, resampled", "two cycles", "truth")]
+    step = nvgd.Euler(0.2)
+    for name, inner in (
+        ("NVGD, τ = .3", nvgd.LangevinFraction(network(), 0.3)),
+        ("SVGD, τ = .5", nvgd.LangevinFraction(nvgd.KernelDirection(), 0.5)),
+        ("ULA", nvgd.LangevinDirection()),
+    ):
+        one, two = nvgd.Cycles(power=3.0), nvgd.Cycles(2, power=3.0)
+        flows = [
+            (flow(inner, step), 1),
+            (flow(nvgd.Annealed(inner, one), step), 1),
+            (flow(nvgd.Annealed(inner, one), nvgd.Resampled(step, one)), 1),
+            (flow(nvgd.Annealed(inner, two), nvgd.Resampled(step, two)), 2),
+        ]
+        cells = [
+            cell(
+                over_seeds(
+                    target,
+                    method,
+                    seeds,
+                    lambda p: float(jnp.mean(p.particles[:, 0] > 0)),
+                    initial=start,
+                    num_steps=length * num_steps,
+                ),
+                2,
+            )
+            for method, length in flows
+        ]
+        rows.append((name, *cells, ".70"))
+    return rows
+
+
+def preconditioning(seeds: int) -> Table:
+    """Largest relative error of a standard deviation of a normal with condition number 1000."""
+    density = ill_conditioned(10)
+    target, measure = target_of(density), whitened_error(density)
+    rows: Table = [("coordinates", "SVGD ε = .5", "NVGD ε = .1", "gradients a step")]
+    identity_sizes = {"SVGD": 1e-3, "NVGD": 1e-3}
+    choices = {
+        "Identity (ε = .001)": (nvgd.Identity(), 10),
+        "Diagonal (ε = .01)": (nvgd.Diagonal(), 10),
+        "Preconditioned (true covariance)": (nvgd.Preconditioned(density.covariance), 10),
+        "Whitened (particles' covariance)": (nvgd.Whitened(), 10),
+        "Curved (from scores)": (nvgd.Curved(), 10),
+        "Curved (Hessian)": (nvgd.Curved(nvgd.hessian_information(target)), 10),
+    }
+    for name, (coordinates, _) in choices.items():
+        cells = []
+        for method, direction, size in (
+            ("SVGD", nvgd.KernelDirection(), 0.5),
+            ("NVGD", network(), 0.1),
+        ):
+            size = identity_sizes[method] if name.startswith("Identity") else size
+            size = 0.01 if name.startswith("Diagonal") else size
+            method_flow = flow(direction, nvgd.Euler(size), coordinates)
+            cells.append(
+                cell(
+                    over_seeds(
+                        target, method_flow, seeds, measure, num_particles=200, num_steps=300
+                    ),
+                    2,
+                )
+            )
+        gradients = 200 + coordinates.extra_gradients(200, 10)
+        rows.append((name, *cells, str(gradients)))
+    return rows
+
+
+def regularisers(seeds: int) -> Table:
+    """Energy distance after 500 steps with |f|ᵖ/p, fixed or learned."""
+    rows: Table = [("target", "p = 1.5", "p = 2 (paper)", "p = 3", "p learned", "exact draws")]
+    for name, density, size in (("funnel, d = 2", Funnel(2), 0.02), ("banana", Banana(), 0.05)):
+        directions = [network(regulariser=nvgd.PowerNorm(p)) for p in (1.5, 2.0, 3.0)]
+        directions.append(nvgd.LearnedPower(network()))
+        cells = [
+            cell(
+                over_seeds(
+                    target_of(density),
+                    flow(direction, nvgd.Euler(size)),
+                    seeds,
+                    energy_to(density),
+                    num_particles=200,
+                    num_steps=500,
+                )
+            )
+            for direction in directions
+        ]
+        rows.append((name, *cells, cell(exact_energy(density, 200, seeds))))
+    return rows
+
+
+def quadratic_forms(seeds: int) -> Table:
+    """A quadratic form as preconditioner: errors on a normal with variances .01 to 1."""
+    density = nvgd.densities.Gaussian.ill_conditioned(5, smallest=1e-2)
+    target, measure = target_of(density), whitened_error(density)
+    precision = 1 / np.diagonal(density.covariance)
+    rows: Table = [("regulariser", "ε", "largest error of a standard deviation")]
+    for name, regulariser, size in (
+        ("½|f|² (paper)", nvgd.PowerNorm(2.0), 0.005),
+        ("½fᵀQf, Q = Σ⁻¹", nvgd.QuadraticForm(precision), 0.05),
+    ):
+        method = flow(network(regulariser=regulariser), nvgd.Euler(size))
+        errors = over_seeds(target, method, seeds, measure, num_particles=200, num_steps=300)
+        rows.append((name, str(size), cell(errors, 2)))
+    return rows
+
+
+def memory(seeds: int) -> Table:
+    """Energy distance of one Langevin chain's states, every 20th of 6000, by its repulsion."""
+    rows: Table = [("target", "plain (α = 0)", "α = 2", "α = 10", "exact draws")]
+    for name, density, bandwidth in (
+        ("correlated normal", nvgd.densities.Gaussian([0.0, 0.0], [[1.0, 0.8], [0.8, 1.0]]), 1.0),
+        ("banana", Banana(), 1.5),
+    ):
+        cells = []
+        for strength in (0.0, 2.0, 10.0):
+            direction = nvgd.SelfRepulsive(
+                nvgd.LangevinDirection(), strength, memory=20, kernel=nvgd.RBF(bandwidth)
+            )
+            cells.append(
+                cell(
+                    over_seeds(
+                        target_of(density),
+                        flow(direction, nvgd.Euler(0.02)),
+                        seeds + 5,
+                        energy_to(density),
+                        initial=jnp.zeros((1, 2)),
+                        num_steps=6000,
+                        thin=20,
+                    )
+                )
+            )
+        rows.append((name, *cells, cell(exact_energy(density, 300, seeds + 5))))
+    return rows
+
+
+def momentum(seeds: int) -> Table:
+    """Largest error of a standard deviation on a normal with condition number 1000."""
+    density = ill_conditioned(10)
+    target, measure = target_of(density), whitened_error(density)
+    rows: Table = [("direction", "plain steps", "heavy ball", "Nesterov")]
+    for name, direction, size in (
+        ("SVGD, ε = .001", nvgd.KernelDirection(), 1e-3),
+        ("NVGD, ε = .001", nvgd.NeuralDirection(**NETWORK), 1e-3),
+        ("Langevin, ε = .0002", nvgd.LangevinDirection(), 2e-4),
+    ):
+        movers = [nvgd.Euler(size), nvgd.Momentum(size), nvgd.Momentum(size, nesterov=True)]
+        cells = []
+        for mover in movers:
+            if direction.noise_share and getattr(mover, "nesterov", False):
+                cells.append("refused")
+                continue
+            errors = over_seeds(
+                target,
+                flow(direction, mover),
+                seeds,
+                measure,
+                initial=2.0 * jax.random.normal(jax.random.key(0), (200, 10)),
+                num_steps=500,
+            )
+            cells.append(cell(errors, 2))
+        rows.append((name, *cells))
+    return rows
+
+
+def projection(seeds: int) -> Table:
+    """Five informative directions of a thousand, 200 particles, 200 steps."""
+    dim, rank, noise = 1000, 5, 0.5
+    basis = jnp.linalg.qr(jax.random.normal(jax.random.key(0), (dim, rank)))[0]
+    data = jnp.array([2.0, -2.0, 1.0, -1.0, 0.5])
+    scales = jnp.geomspace(0.5, 2.0, dim)
+
+    def log_density(x: jax.Array) -> jax.Array:
+        prior = -0.5 * jnp.sum((x / scales) ** 2)
+        return prior - 0.5 * jnp.sum((basis.T @ x - data) ** 2) / noise**2
+
+    covariance = np.linalg.inv(np.diag(1 / scales**2) + (basis @ basis.T) / noise**2)
+    mean = covariance @ np.asarray(basis @ data) / noise**2
+    inside_mean = np.asarray(basis).T @ mean
+    inside_sd = np.sqrt(np.diag(np.asarray(basis).T @ covariance @ np.asarray(basis)))
+    rows: Table = [
+        ("direction", "mean, error in sd", "sd ratio, 5 directions", "sd ratio, all coordinates")
+    ]
+    target = nvgd.Target(log_density, dim=dim)
+    start = jax.random.normal(jax.random.key(1), (200, dim))
+    for name, direction, size in (
+        ("SVGD", nvgd.KernelDirection(), 1.0),
+        ("NVGD", network(), 0.1),
+        ("SVGD, projected", nvgd.Projected(nvgd.KernelDirection(), rank), 0.1),
+        ("NVGD, projected", nvgd.Projected(network(), rank), 0.1),
+    ):
+        method = flow(direction, nvgd.Euler(size), nvgd.Diagonal())
+        results = []
+        for seed in range(seeds):
+            end = nvgd.sample(
+                target, method, initial=start, num_steps=200, seed=seed, progress=False
+            )
+            seen = np.asarray(end.particles @ basis, np.float64)
+            ratios = np.asarray(end.particles).std(axis=0) / np.sqrt(np.diag(covariance))
+            results.append(
+                (
+                    np.max(np.abs(seen.mean(axis=0) - inside_mean) / inside_sd),
+                    np.mean(seen.std(axis=0) / inside_sd),
+                    np.mean(ratios),
+                )
+            )
+        rows.append((name, *(cell(column, 2) for column in zip(*results, strict=True))))
+    return rows

@@ -1,0 +1,1 @@
+"""How fast the library is, beside the limits that its developers set."""

@@ -1,0 +1,48 @@
+"""The speed of the library, each number beside its limit.
+
+python -m benchmarks.speed [--parts 1 2 …] [--out FILE]
+"""
+
+import argparse
+import dataclasses
+import json
+from pathlib import Path
+
+from benchmarks.machine import described
+from benchmarks.speed.measure import Measurement
+from benchmarks.speed.parts import PARTS
+from nvgd.files import output_directory, write_atomically
+from nvgd.tables import markdown
+
+
+def main() -> None:
+    """Measure, print, write."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.speed", description="The library's speed beside its limits."
+    )
+    parser.add_argument("--parts", type=int, nargs="+", choices=PARTS, default=list(PARTS))
+    parser.add_argument("--out", type=Path, default=Path("results/benchmarks/speed.json"))
+    options = parser.parse_args()
+    output_directory(options.out.parent)
+    measurements: list[Measurement] = []
+    for part in options.parts:
+        measured = PARTS[part]()
+        print(table(measured), flush=True)
+        measurements += measured
+    records = [{**dataclasses.asdict(m), "verdict": m.verdict} for m in measurements]
+    text = json.dumps({"machine": described(), "measurements": records}, indent=1)
+    write_atomically(options.out, lambda path: path.write_text(text))
+
+
+def table(measurements: list[Measurement]) -> str:
+    """In Markdown."""
+    rows = [("part", "what", "value", "limit", "")]
+    rows += [
+        (str(m.part), m.what, f"{m.value:.3g} {m.unit}".strip(), m.limit, m.verdict)
+        for m in measurements
+    ]
+    return markdown(rows)
+
+
+if __name__ == "__main__":
+    main()

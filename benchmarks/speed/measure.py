@@ -1,0 +1,85 @@
+"""Times that survive a shared machine, and memory that the compiler itself reports."""
+
+import dataclasses
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+# What is measured first and last in a round meets the same neighbours.
+ROUNDS = 15
+
+
+@dataclasses.dataclass(frozen=True)
+class Measurement:
+    """One number beside its limit."""
+
+    part: int
+    what: str
+    value: float
+    unit: str = ""
+    at_most: float | None = None
+    at_least: float | None = None
+
+    @property
+    def limit(self) -> str:
+        """In words."""
+        if self.at_most is not None:
+            return f"≤ {self.at_most:g}"
+        return "" if self.at_least is None else f"≥ {self.at_least:g}"
+
+    @property
+    def verdict(self) -> str:
+        """Whether the limit is kept."""
+        if not self.limit:
+            return ""
+        below = self.at_most is None or self.value <= self.at_most
+        above = self.at_least is None or self.value >= self.at_least
+        return "kept" if below and above else "NOT KEPT"
+
+
+def fastest(runs: Mapping[str, Callable[[], Any]], rounds: int = ROUNDS) -> dict[str, float]:
+    """Seconds of the fastest of several runs of each, taken in turns."""
+    seconds: dict[str, list[float]] = {name: [] for name in runs}
+    for _ in range(rounds):
+        for name, run in runs.items():
+            started = time.perf_counter()
+            jax.block_until_ready(run())
+            seconds[name].append(time.perf_counter() - started)
+    return {name: min(values) for name, values in seconds.items()}
+
+
+def memory_of(compiled: jax.stages.Compiled) -> int:
+    """Bytes that a compiled program needs: arguments, results and what lies between."""
+    analysis = compiled.memory_analysis()
+    if analysis is None:
+        return 0
+    return (
+        analysis.argument_size_in_bytes
+        + analysis.output_size_in_bytes
+        + analysis.temp_size_in_bytes
+    )
+
+
+def slope(sizes: Sequence[float], values: Sequence[float]) -> float:
+    """The exponent of the power law through the points."""
+    return float(np.polyfit(np.log(sizes), np.log(values), 1)[0])
+
+
+def seconds_of_processes(
+    codes: Mapping[str, str], rounds: int, **settings: str
+) -> dict[str, float]:
+    """Fastest wall time of fresh interpreters that run each of `codes`, taken in turns."""
+    environment = {**os.environ, **settings}
+    seconds: dict[str, list[float]] = {name: [] for name in codes}
+    for _ in range(rounds):
+        for name, code in codes.items():
+            started = time.perf_counter()
+            subprocess.run([sys.executable, "-c", code], check=True, env=environment)
+            seconds[name].append(time.perf_counter() - started)
+    return {name: min(values) for name, values in seconds.items()}

@@ -1,0 +1,49 @@
+"""Random bits by hashing a counter: for splits and probe signs, where speed counts.
+
+JAX's own generator costs half a second of compilation wherever a program draws from it, and more
+arithmetic a number than a probe's sign deserves. Everything a result's distribution depends on
+(noise of Langevin steps, starts, rebirths) is drawn with `jax.random`.
+"""
+
+import math
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int, PRNGKeyArray, UInt32
+
+
+def random_words(
+    key: PRNGKeyArray, num_words: int, stream: Int[Array, ""] | int = 0
+) -> UInt32[Array, " num_words"]:
+    """`num_words` words of 32 random bits; streams of one key are independent of each other."""
+    words = jnp.arange(num_words, dtype=jnp.uint32)
+    salts = jax.random.key_data(key).ravel()
+    for salt in (jnp.asarray(stream).astype(jnp.uint32), *salts):
+        words = _mixed(words) ^ salt
+    return _mixed(words)
+
+
+def random_order(key: PRNGKeyArray, size: int) -> Int[Array, " size"]:
+    """The numbers 0 to size − 1 in random order."""
+    return jnp.argsort(random_words(key, size))
+
+
+def random_signs(
+    key: PRNGKeyArray, shape: tuple[int, ...], dtype: jnp.dtype, stream: Int[Array, ""] | int = 0
+) -> Float[Array, "..."]:
+    """±1 with equal probability, one bit each."""
+    size = math.prod(shape)
+    words = random_words(key, -(-size // 32), stream)
+    bits = (words[:, None] >> jnp.arange(32, dtype=jnp.uint32)) & 1
+    return (1 - 2 * bits.astype(dtype)).reshape(-1)[:size].reshape(shape)
+
+
+def _mixed(words: UInt32[Array, " n"]) -> UInt32[Array, " n"]:
+    """The finaliser of MurmurHash3: every bit of the input moves every bit of the output.
+
+    Zero, which it would leave where it is, is moved first.
+    """
+    words = words + jnp.uint32(0x9E3779B9)
+    words = (words ^ (words >> 16)) * jnp.uint32(0x85EBCA6B)
+    words = (words ^ (words >> 13)) * jnp.uint32(0xC2B2AE35)
+    return words ^ (words >> 16)

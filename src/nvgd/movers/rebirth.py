@@ -1,0 +1,74 @@
+"""Particles that die in one place and are born in another: what no flow can do."""
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from nvgd.robust import median, quantile
+
+# Share of the run after which every particle stays its own.
+LATEST = 0.7
+# The density of particles is estimated from the distance to the so many-th neighbour,
+NEIGHBOURS = 8
+# among so many of them: the cost stays linear in their number.
+MOST_NEIGHBOURS = 512
+# Largest change of a particle's weight in one resampling, in nats.
+LARGEST_CHANGE = 1.0
+
+
+def reborn(
+    particles: Float[Array, "n d"],
+    log_densities: Float[Array, " n"],
+    others: Float[Array, "m d"],
+    their_log_densities: Float[Array, " m"],
+    done: Float[Array, ""],
+    key: PRNGKeyArray,
+) -> Float[Array, "n d"]:
+    """The particles, stranded ones half a unit beside a good one of the others."""
+    num_particles, dim = particles.shape
+    choice_key, jitter_key = jax.random.split(key)
+    # Bisection needs finite ends.
+    finite = jnp.maximum(their_log_densities, jnp.finfo(their_log_densities.dtype).min / 4)
+    middle = median(finite)
+    upper = quantile(finite, 0.9) - middle
+    is_stranded = middle - log_densities > jnp.maximum(10.0 + 5.0 * dim, 5 * upper)
+    is_stranded = (is_stranded & (done < LATEST)) | jnp.isneginf(log_densities)
+    # The best of eight at random: hardly ever one of the worse half.
+    picked = jax.random.randint(choice_key, (num_particles, 8), 0, len(others))
+    best = jnp.argmax(their_log_densities[picked], axis=1)
+    chosen = jnp.take_along_axis(picked, best[:, None], axis=1)[:, 0]
+    jitter = 0.5 * jax.random.normal(jitter_key, particles.shape, particles.dtype)
+    return jnp.where(is_stranded[:, None], others[chosen] + jitter, particles)
+
+
+def resampled(
+    particles: Float[Array, "n d"],
+    log_densities: Float[Array, " n"],
+    others: Float[Array, "m d"],
+    key: PRNGKeyArray,
+) -> Float[Array, "n d"]:
+    """One systematic resampling with weights ∝ (p/q)ᶜ, c = 3/(10 + d), copies moved aside.
+
+    It is a step of the birth–death process of Lu, Lu and Nolen ("Accelerating Langevin sampling
+    with birth–death", 2019), in which particles die at the rate log q − log p above its mean, so
+    that within a mode, where the flow has made q/p constant, nothing happens, and between modes
+    the constants become equal. q is estimated from the distance r to the eighth neighbour
+    among the others, log q = −d log r; the more dimensions, the worse, and the smaller c.
+    """
+    num_particles, dim = particles.shape
+    copy_key, jitter_key = jax.random.split(key)
+    others = others[:MOST_NEIGHBOURS]
+    squares = jnp.sum(others**2, axis=1)[:, None] + jnp.sum(particles**2, axis=1)
+    squares = jnp.maximum(squares - 2 * others @ particles.T, 0.0)
+    # A particle is its own first neighbour.
+    radii = jnp.sqrt(quantile(squares, min(1.0, (NEIGHBOURS + 1) / len(others)))) + 1e-6
+    excess = -dim * jnp.log(radii) - jnp.maximum(log_densities, -1e30)
+    excess = 3 * (excess - median(excess)) / (10 + dim)
+    weights = jnp.exp(-jnp.clip(excess, -LARGEST_CHANGE, LARGEST_CHANGE))
+    ends = num_particles * jnp.cumsum(weights) / jnp.sum(weights)
+    marks = jnp.arange(num_particles) + jax.random.uniform(copy_key, (), particles.dtype)
+    chosen = jnp.clip(jnp.searchsorted(ends, marks), 0, num_particles - 1)
+    is_copy = jnp.concatenate([jnp.zeros(1, bool), chosen[1:] == chosen[:-1]])
+    jitter = jax.random.normal(jitter_key, particles.shape, particles.dtype)
+    jitter = 0.5 * jitter * (radii[chosen] / jnp.sqrt(float(dim)))[:, None]
+    return particles[chosen] + jnp.where(is_copy[:, None], jitter, 0.0)
