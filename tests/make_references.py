@@ -63,7 +63,7 @@ def moments(draws):
     rows = {}
     for name, column in zip(names, values.T, strict=True):
         chains = column.reshape(num_chains, num_draws)
-        if chains.std() < 1e-9:
+        if chains.std() < 1e-4:
             continue  # the diagonal of a correlation matrix
         size = float(effective_sample_size(chains))
         rows[name] = {

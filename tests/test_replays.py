@@ -58,8 +58,9 @@ def test_points_that_start_as_particles_end_with_them():
     """The fields are those of the run, replayed from its seed; points have no part in them."""
     start = np.array(jax.random.normal(jax.random.key(1), (60, 2)))
     others = np.concatenate([start[:50], np.full((50, 2), 4.0)])
-    for flow in (FLOW, nvgd.SVGD(optimizer=optax.adam(0.05))):
-        posterior = run(flow, initial=start, num_particles=None, num_steps=60)
+    # Adam makes much of small differences: not for long.
+    for flow, num_steps in ((FLOW, 60), (nvgd.SVGD(optimizer=optax.adam(0.05)), 10)):
+        posterior = run(flow, initial=start, num_particles=None, num_steps=num_steps)
         points = posterior.sample(NUM_DRAWS, initial=others, num_corrections=0).particles
         assert np.allclose(points[:50], posterior.particles[:50], atol=1e-3)
         assert np.allclose(points[50:], points[50], atol=1e-3)
@@ -68,14 +69,15 @@ def test_points_that_start_as_particles_end_with_them():
 
 
 def test_the_parts_of_the_default_and_a_run_of_automatic_length():
-    posterior = run(SMALL, num_steps="auto", max_steps=400)
+    density = Gaussian([3.0, -1.0], [1.0, 4.0])
+    target = nvgd.Target(density.log_density, dim=2)
+    posterior = run(SMALL, target, num_steps="auto", max_steps=400)
     recipe = posterior.recipe
     assert recipe is not None
     assert len(recipe.stages) == 2
     points = posterior.sample(NUM_DRAWS, num_corrections=0).particles
-    assert np.allclose(points.mean(axis=0), GAUSSIAN.mean, atol=0.4)
-    deviations = np.sqrt(np.diag(GAUSSIAN.covariance))
-    assert np.allclose(np.std(points, axis=0), deviations, rtol=0.3)
+    assert np.allclose((points.mean(axis=0) - density.mean) / [1.0, 2.0], 0.0, atol=0.4)
+    assert np.allclose(np.std(points, axis=0), [1.0, 2.0], rtol=0.3)
 
 
 def test_langevin_dynamics_and_minibatches():
