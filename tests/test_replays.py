@@ -75,7 +75,7 @@ def test_the_parts_of_the_default_and_a_run_of_automatic_length():
     recipe = posterior.recipe
     assert recipe is not None
     assert len(recipe.stages) == 2
-    points = posterior.sample(NUM_DRAWS, num_corrections=0).particles
+    points = np.asarray(posterior.sample(NUM_DRAWS, num_corrections=0).particles)
     assert np.allclose((points.mean(axis=0) - density.mean) / [1.0, 2.0], 0.0, atol=0.4)
     assert np.allclose(np.std(points, axis=0), [1.0, 2.0], rtol=0.3)
 

@@ -108,6 +108,11 @@ class AbstractDirection(eqx.Module, Generic[State]):
         return False
 
     @property
+    def is_smooth(self) -> bool:
+        """Whether the field has derivatives that determinants can be made of."""
+        return True
+
+    @property
     def noise_share(self) -> float:
         """Which share of −∇log q is left to noise that the mover adds: 1 for Langevin."""
         return 0.0

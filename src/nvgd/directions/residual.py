@@ -8,10 +8,16 @@ import jax.numpy as jnp
 from jax.scipy.special import ndtri
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from nvgd.directions.base import AbstractDirection, Diagnostics, norm_squared
+from nvgd.directions.base import (
+    AbstractDirection,
+    AbstractField,
+    Diagnostics,
+    Fit,
+    norm_squared,
+)
 from nvgd.directions.neural import NeuralDirection, NeuralState
 from nvgd.divergences import choose_divergence, values_and_divergences
-from nvgd.witnesses import MLP
+from nvgd.witnesses import MLP, Witness
 
 # The network's weight comes from evidence averaged over about ten steps.
 MEMORY = 0.9
@@ -23,6 +29,22 @@ class ResidualState(NamedTuple):
     network: NeuralState
     gain: Float[Array, ""]
     size: Float[Array, ""]
+
+
+class _ResidualField(AbstractField):
+    """The particles' coordinates in order, the network, and its weight."""
+
+    ordered: Float[Array, "n d"]
+    network: Witness
+    weight: Float[Array, ""]
+
+    def __call__(self, positions, scores):
+        quantiles = normal_quantiles(len(self.ordered), positions.dtype)
+        # Beyond the outermost particle its own quantile: strays are pulled back.
+        repulsion = jax.vmap(
+            lambda x, known: jnp.interp(x, known, quantiles), in_axes=1, out_axes=1
+        )(positions, self.ordered)
+        return scores + repulsion + self.weight * jax.vmap(self.network)(positions)
 
 
 class ResidualDirection(AbstractDirection[ResidualState]):
@@ -85,6 +107,25 @@ class ResidualDirection(AbstractDirection[ResidualState]):
         }
         return velocities, ResidualState(network, gain, size), diagnostics
 
+    def fit(self, particles, scores, state, *, view, key):
+        """The same; between particles and beyond them the repulsion is interpolated."""
+        del view
+        velocities, state, diagnostics = self(particles, scores, state, key=key)
+        field = _ResidualField(
+            jnp.sort(particles, axis=0), state.network.witness, diagnostics["network_weight"]
+        )
+        return Fit(velocities, field, state, diagnostics)
+
+    @property
+    def has_field(self):
+        """Of interpolated ranks."""
+        return True
+
+    @property
+    def is_smooth(self):
+        """Piecewise linear where it is of ranks."""
+        return False
+
     def _evidence(
         self, particles: Array, scores: Array, network: NeuralState, key: PRNGKeyArray
     ) -> tuple[Array, Array]:
@@ -98,11 +139,15 @@ class ResidualDirection(AbstractDirection[ResidualState]):
         return gain, jnp.mean(norm_squared(values))
 
 
+def normal_quantiles(num_particles: int, dtype: jnp.dtype) -> Float[Array, " n"]:
+    """Quantiles of a normal distribution, in order, with unit variance."""
+    quantiles = ndtri((jnp.arange(num_particles, dtype=dtype) + 0.5) / num_particles)
+    return quantiles / jnp.sqrt(jnp.mean(quantiles**2))
+
+
 def normal_scores(particles: Float[Array, "n d"]) -> Float[Array, "n d"]:
     """The normal quantile of each coordinate's rank among the particles, with unit variance."""
-    num_particles = len(particles)
-    quantiles = ndtri((jnp.arange(num_particles, dtype=particles.dtype) + 0.5) / num_particles)
-    quantiles = quantiles / jnp.sqrt(jnp.mean(quantiles**2))
+    quantiles = normal_quantiles(len(particles), particles.dtype)
     order = jnp.argsort(particles, axis=0)
     columns = jnp.arange(particles.shape[1])
     return jnp.zeros_like(particles).at[order, columns].set(quantiles[:, None])

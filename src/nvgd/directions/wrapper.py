@@ -35,6 +35,11 @@ class AbstractWrapper(AbstractDirection[State]):
         return self.direction.noise_share
 
     @property
+    def is_smooth(self):
+        """As the inner direction."""
+        return self.direction.is_smooth
+
+    @property
     def moves_halves(self):
         """As the inner direction."""
         return self.direction.moves_halves
