@@ -1,5 +1,6 @@
 """posterior.sample: further draws along the flow of a run."""
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -12,9 +13,8 @@ from nvgd.densities import Gaussian
 GAUSSIAN = Gaussian([3.0, -1.0], [[1.0, 0.5], [0.5, 2.0]])
 TARGET = nvgd.Target(GAUSSIAN.log_density, dim=2, names=["a", "b"])
 FLOW = nvgd.SVGD(0.3)
-# The default's parts, with a small network and coordinates that compile quickly.
-TRAINER = nvgd.NeuralDirection(width=8, depth=1, learning_rate=1e-3, max_inner_steps=2)
-SMALL = nvgd.ParticleFlow(nvgd.Diagonal(), nvgd.ResidualDirection(TRAINER), nvgd.Capped())
+# Capped steps that fall towards the end of the run, as the default's do.
+FALLING = nvgd.ParticleFlow(nvgd.Diagonal(), nvgd.KernelDirection(), nvgd.Capped(0.5))
 
 # One number for all: every other one is a program of its own.
 NUM_DRAWS = 100
@@ -68,16 +68,30 @@ def test_points_that_start_as_particles_end_with_them():
         posterior.sample(5)
 
 
-def test_the_parts_of_the_default_and_a_run_of_automatic_length():
-    density = Gaussian([3.0, -1.0], [1.0, 4.0])
-    target = nvgd.Target(density.log_density, dim=2)
-    posterior = run(SMALL, target, num_steps="auto", max_steps=400)
+def test_capped_steps_and_a_run_of_automatic_length():
+    posterior = run(FALLING, num_steps="auto", max_steps=400)
     recipe = posterior.recipe
     assert recipe is not None
     assert len(recipe.stages) == 2
     points = np.asarray(posterior.sample(NUM_DRAWS, num_corrections=0).particles)
-    assert np.allclose((points.mean(axis=0) - density.mean) / [1.0, 2.0], 0.0, atol=0.4)
-    assert np.allclose(np.std(points, axis=0), [1.0, 2.0], rtol=0.3)
+    deviations = np.sqrt(np.diag(GAUSSIAN.covariance))
+    assert np.allclose((points.mean(axis=0) - GAUSSIAN.mean) / deviations, 0.0, atol=0.4)
+    assert np.allclose(np.std(points, axis=0), deviations, rtol=0.3)
+
+
+def test_the_defaults_field_is_its_velocity_at_the_particles():
+    direction = nvgd.ResidualDirection(nvgd.NeuralDirection(width=8, depth=1, max_inner_steps=2))
+    particles = jax.random.normal(jax.random.key(0), (30, 2))
+    state = direction.init(particles, key=jax.random.key(1))
+    fit = eqx.filter_jit(direction.fit)(
+        particles, -2 * particles, state, view=None, key=jax.random.key(2)
+    )
+    assert fit.field is not None
+    assert np.allclose(fit.field(particles, -2 * particles), fit.velocities, atol=1e-5)
+    # Beyond the outermost particle the repulsion stays what it is there.
+    far = jnp.array([[50.0, 0.0], [60.0, 0.0]])
+    near, further = fit.field(far, jnp.zeros((2, 2)))
+    assert np.isclose(near[0], further[0], atol=0.2)
 
 
 def test_langevin_dynamics_and_minibatches():

@@ -168,8 +168,7 @@ def _check_is_map(target: Target, flow: ParticleFlow) -> None:
             f"{type(flow.mover).__name__} moves a particle by more than its own position says "
             "(memory, caps, rebirth), which is no map to push draws through: use Euler(step_size)."
         )
-    has_field = flow.direction.has_field and flow.direction.is_smooth
-    if not has_field or flow.direction.moves_halves:
+    if not flow.direction.has_field or flow.direction.moves_halves:
         raise InputError(
             f"{type(flow.direction).__name__} has no field to push other draws along: use "
             "NeuralDirection or KernelDirection."

@@ -108,9 +108,9 @@ class AbstractDirection(eqx.Module, Generic[State]):
         return False
 
     @property
-    def is_smooth(self) -> bool:
-        """Whether the field has derivatives that determinants can be made of."""
-        return True
+    def can_carry(self) -> bool:
+        """Whether `fit` gives a field, rough as it may be, for points that are carried along."""
+        return self.has_field
 
     @property
     def noise_share(self) -> float:

@@ -117,14 +117,9 @@ class ResidualDirection(AbstractDirection[ResidualState]):
         return Fit(velocities, field, state, diagnostics)
 
     @property
-    def has_field(self):
-        """Of interpolated ranks."""
+    def can_carry(self):
+        """Piecewise linear where it is of ranks: too rough for densities, not for draws."""
         return True
-
-    @property
-    def is_smooth(self):
-        """Piecewise linear where it is of ranks."""
-        return False
 
     def _evidence(
         self, particles: Array, scores: Array, network: NeuralState, key: PRNGKeyArray

@@ -35,9 +35,9 @@ class AbstractWrapper(AbstractDirection[State]):
         return self.direction.noise_share
 
     @property
-    def is_smooth(self):
+    def can_carry(self):
         """As the inner direction."""
-        return self.direction.is_smooth
+        return self.direction.can_carry
 
     @property
     def moves_halves(self):
