@@ -1,4 +1,4 @@
-"""The default on funnels, driver not given, beside SVGD and ULA with step sizes chosen in hindsight.
+"""The default on funnels, driver not given, beside SVGD and ULA at their best step sizes.
 
 python -m benchmarks.funnels [--dims D ...] [--seeds K] [--steps N ...] [--out FILE]
 """
