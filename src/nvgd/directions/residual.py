@@ -40,6 +40,7 @@ class _ResidualField(AbstractField):
 
     def __call__(self, positions, scores):
         quantiles = normal_quantiles(len(self.ordered), positions.dtype)
+        # Beyond the outermost particle its own quantile: strays are pulled back.
         repulsion = jax.vmap(
             lambda x, known: jnp.interp(x, known, quantiles), in_axes=1, out_axes=1
         )(positions, self.ordered)
@@ -94,9 +95,11 @@ class ResidualDirection(AbstractDirection[ResidualState]):
         gain = MEMORY * state.gain + (1 - MEMORY) * gain
         size = MEMORY * state.size + (1 - MEMORY) * size
         weight = jnp.clip(gain / (size + 1e-9), 0.0, 1.0)
-        network, diagnostics = self.trainer.train(
-            particles, -repulsion, state.network, key=training_key
-        )
+        # Above a few dimensions with probes, even where the trace has a closed form: their noise
+        # keeps the network from fitting the particles one by one.
+        estimator = choose_divergence(self.trainer.divergence, particles.shape[1])
+        trainer = dataclasses.replace(self.trainer, divergence=estimator)
+        network, diagnostics = trainer.train(particles, -repulsion, state.network, key=training_key)
         velocities = scores + repulsion + weight * jax.vmap(network.witness)(particles)
         diagnostics = {
             # The discrepancy at its maximum, where f is the flow's own direction (paper, sec. 3).
@@ -116,8 +119,8 @@ class ResidualDirection(AbstractDirection[ResidualState]):
         return Fit(velocities, field, state, diagnostics)
 
     @property
-    def has_field(self):
-        """Piecewise linear where it is of ranks."""
+    def can_carry(self):
+        """Piecewise linear where it is of ranks: too rough for densities, not for draws."""
         return True
 
     def _evidence(
