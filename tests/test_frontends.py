@@ -10,24 +10,11 @@ import jax.numpy as jnp
 import numpy as np
 import pymc as pm
 import pytest
+from pymc_models import FEATURES, VALUES, regression
 
 import nvgd
 from nvgd.densities import Gaussian
 from nvgd.starts import flatten
-
-FEATURES = np.random.default_rng(0).normal(size=(30, 2))
-TRUTH = np.array([1.0, -0.5])
-VALUES = FEATURES @ TRUTH + 0.5 * np.random.default_rng(1).normal(size=30)
-
-
-def regression(values=VALUES):
-    with pm.Model(coords={"feature": ["age", "height"]}) as model:
-        slope = pm.Normal("slope", 0.0, 1.0, dims="feature")
-        scale = pm.HalfNormal("scale", 1.0)
-        share = pm.Uniform("share", 0.0, 2.0)
-        pm.Deterministic("length", pm.math.sqrt((slope**2).sum()))
-        pm.Normal("value", pm.math.dot(FEATURES, slope), scale * share, observed=values)
-    return model
 
 
 @pytest.fixture(scope="module")

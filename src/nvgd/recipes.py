@@ -45,7 +45,7 @@ class Recipe(NamedTuple):
             self.target,
             self.flow,
             num_particles=self.num_particles,
-            num_steps=self.num_steps,  # pyright: ignore[reportArgumentType]
+            num_steps=self.num_steps,
             max_steps=self.max_steps,
             initial=self.initial,
             # Away from the seeds that a person counts up from this one.

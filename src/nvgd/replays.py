@@ -137,7 +137,7 @@ def _number_asked_for(recipe: Recipe) -> int | None:
 
 def _check(recipe: Recipe) -> None:
     direction, mover = recipe.flow.direction, recipe.flow.mover
-    if not direction.has_field or direction.moves_halves:
+    if not direction.can_carry or direction.moves_halves:
         raise InputError(
             f"{type(direction).__name__} knows velocities at its own particles only, so that no "
             "other points can be carried along: sample again with another seed instead."

@@ -5,7 +5,7 @@ import warnings
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -46,7 +46,7 @@ def sample(
     dim: int | None = None,
     example: Position = None,
     num_particles: int | None = None,
-    num_steps: int | Literal["auto"] = 1000,
+    num_steps: int | str = 1000,
     max_steps: int | None = None,
     initial: PyTree | AbstractStart | str = None,
     seed: int = 0,

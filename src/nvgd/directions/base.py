@@ -108,6 +108,11 @@ class AbstractDirection(eqx.Module, Generic[State]):
         return False
 
     @property
+    def can_carry(self) -> bool:
+        """Whether `fit` gives a field, rough as it may be, for points that are carried along."""
+        return self.has_field
+
+    @property
     def noise_share(self) -> float:
         """Which share of −∇log q is left to noise that the mover adds: 1 for Langevin."""
         return 0.0

@@ -8,10 +8,16 @@ import jax.numpy as jnp
 from jax.scipy.special import ndtri
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from nvgd.directions.base import AbstractDirection, Diagnostics, norm_squared
+from nvgd.directions.base import (
+    AbstractDirection,
+    AbstractField,
+    Diagnostics,
+    Fit,
+    norm_squared,
+)
 from nvgd.directions.neural import NeuralDirection, NeuralState
 from nvgd.divergences import choose_divergence, values_and_divergences
-from nvgd.witnesses import MLP
+from nvgd.witnesses import MLP, Witness
 
 # The network's weight comes from evidence averaged over about ten steps.
 MEMORY = 0.9
@@ -23,6 +29,22 @@ class ResidualState(NamedTuple):
     network: NeuralState
     gain: Float[Array, ""]
     size: Float[Array, ""]
+
+
+class _ResidualField(AbstractField):
+    """The particles' coordinates in order, the network, and its weight."""
+
+    ordered: Float[Array, "n d"]
+    network: Witness
+    weight: Float[Array, ""]
+
+    def __call__(self, positions, scores):
+        quantiles = normal_quantiles(len(self.ordered), positions.dtype)
+        # Beyond the outermost particle its own quantile: strays are pulled back.
+        repulsion = jax.vmap(
+            lambda x, known: jnp.interp(x, known, quantiles), in_axes=1, out_axes=1
+        )(positions, self.ordered)
+        return scores + repulsion + self.weight * jax.vmap(self.network)(positions)
 
 
 class ResidualDirection(AbstractDirection[ResidualState]):
@@ -73,9 +95,11 @@ class ResidualDirection(AbstractDirection[ResidualState]):
         gain = MEMORY * state.gain + (1 - MEMORY) * gain
         size = MEMORY * state.size + (1 - MEMORY) * size
         weight = jnp.clip(gain / (size + 1e-9), 0.0, 1.0)
-        network, diagnostics = self.trainer.train(
-            particles, -repulsion, state.network, key=training_key
-        )
+        # Above a few dimensions with probes, even where the trace has a closed form: their noise
+        # keeps the network from fitting the particles one by one.
+        estimator = choose_divergence(self.trainer.divergence, particles.shape[1])
+        trainer = dataclasses.replace(self.trainer, divergence=estimator)
+        network, diagnostics = trainer.train(particles, -repulsion, state.network, key=training_key)
         velocities = scores + repulsion + weight * jax.vmap(network.witness)(particles)
         diagnostics = {
             # The discrepancy at its maximum, where f is the flow's own direction (paper, sec. 3).
@@ -84,6 +108,20 @@ class ResidualDirection(AbstractDirection[ResidualState]):
             "network_weight": weight,
         }
         return velocities, ResidualState(network, gain, size), diagnostics
+
+    def fit(self, particles, scores, state, *, view, key):
+        """The same; between particles and beyond them the repulsion is interpolated."""
+        del view
+        velocities, state, diagnostics = self(particles, scores, state, key=key)
+        field = _ResidualField(
+            jnp.sort(particles, axis=0), state.network.witness, diagnostics["network_weight"]
+        )
+        return Fit(velocities, field, state, diagnostics)
+
+    @property
+    def can_carry(self):
+        """Piecewise linear where it is of ranks: too rough for densities, not for draws."""
+        return True
 
     def _evidence(
         self, particles: Array, scores: Array, network: NeuralState, key: PRNGKeyArray
@@ -98,11 +136,15 @@ class ResidualDirection(AbstractDirection[ResidualState]):
         return gain, jnp.mean(norm_squared(values))
 
 
+def normal_quantiles(num_particles: int, dtype: jnp.dtype) -> Float[Array, " n"]:
+    """Quantiles of a normal distribution, in order, with unit variance."""
+    quantiles = ndtri((jnp.arange(num_particles, dtype=dtype) + 0.5) / num_particles)
+    return quantiles / jnp.sqrt(jnp.mean(quantiles**2))
+
+
 def normal_scores(particles: Float[Array, "n d"]) -> Float[Array, "n d"]:
     """The normal quantile of each coordinate's rank among the particles, with unit variance."""
-    num_particles = len(particles)
-    quantiles = ndtri((jnp.arange(num_particles, dtype=particles.dtype) + 0.5) / num_particles)
-    quantiles = quantiles / jnp.sqrt(jnp.mean(quantiles**2))
+    quantiles = normal_quantiles(len(particles), particles.dtype)
     order = jnp.argsort(particles, axis=0)
     columns = jnp.arange(particles.shape[1])
     return jnp.zeros_like(particles).at[order, columns].set(quantiles[:, None])

@@ -35,6 +35,11 @@ class AbstractWrapper(AbstractDirection[State]):
         return self.direction.noise_share
 
     @property
+    def can_carry(self):
+        """As the inner direction."""
+        return self.direction.can_carry
+
+    @property
     def moves_halves(self):
         """As the inner direction."""
         return self.direction.moves_halves
