@@ -1,6 +1,6 @@
 """The library beside BlackJAX SVGD, NumPyro SteinVI and BlackJAX NUTS on three targets.
 
-python -m benchmarks.rivals [--targets 1 2 3] [--methods NAME ...] [--out DIRECTORY] [--draw] [--data-dir DIRECTORY]
+python -m benchmarks.rivals [--targets 1 2 3] [--methods NAME ...] [--out DIRECTORY] [--draw]
 """
 
 import argparse
