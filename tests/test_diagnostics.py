@@ -21,6 +21,7 @@ from nvgd.diagnostics.measures import (
     variance_ratios,
 )
 from nvgd.diagnostics.trend import trend
+from nvgd.starts import AbstractStart
 
 TEN = Gaussian(np.arange(10.0), np.geomspace(0.01, 100.0, 10))
 UNIT = nvgd.Target(Gaussian([1.0, -1.0], [1.0, 1.0]).log_density, dim=2)
@@ -166,7 +167,7 @@ def test_too_few_steps_and_as_many_as_advised():
 def test_ensembles_in_different_modes():
     modes = GaussianMixture([[-6.0, 0.0], [6.0, 0.0]])
 
-    class OneSide(nvgd.starts.AbstractStart):
+    class OneSide(AbstractStart):
         def draw(self, target, num, key):
             side = 6.0 * jax.random.rademacher(key, (), float)
             return side + jax.random.normal(key, (num, target.dim))
