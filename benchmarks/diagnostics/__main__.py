@@ -43,10 +43,10 @@ def main() -> None:
         if any(text in f"{case.group}: {case.name}" for text in options.only):
             records.append(_measure(case, min(options.seeds, case.max_seeds)))
             print(" | ".join(_row(records[-1])), f"({records[-1]['seconds']:.0f} s)", flush=True)
+            text = json.dumps(records, indent=1) + "\n"
+            write_atomically(options.out, lambda path, text=text: path.write_text(text))
             # Each density is a program of its own; dozens of them would fill the memory.
             jax.clear_caches()
-    text = json.dumps(records, indent=1)
-    write_atomically(options.out, lambda path: path.write_text(text + "\n"))
     print(table(records))
 
 
