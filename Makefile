@@ -6,11 +6,12 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 OUT ?= demo-results
 
-.PHONY: help demo test lint types check lock clean
+.PHONY: help demo test benchmark lint types check lock clean
 
 help:
 	@echo "make demo   set up and run the two-dimensional funnel: table, figure, animation"
 	@echo "make test   set up and run the tests"
+	@echo "make benchmark  set up and measure: speed beside its limits, then rivals; under 15 minutes"
 	@echo "make check  lint, types and tests, as continuous integration does"
 	@echo "make lock   resolve requirements.lock anew from pyproject.toml"
 	@echo "make clean  remove the environments and the demo's results"
@@ -20,6 +21,11 @@ demo: $(READY)
 
 test: $(READY)
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadgroup
+
+# Nothing else should run on the machine meanwhile.
+benchmark: $(READY)
+	$(BIN)/python -m benchmarks.speed
+	MPLBACKEND=agg $(BIN)/python -m benchmarks.rivals
 
 lint: $(READY)
 	$(BIN)/ruff check .
@@ -33,7 +39,7 @@ check: lint types test
 # The lock carries versions only, so it installs from whatever package index pip is set up with.
 lock: $(READY)
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --fork-strategy requires-python \
-		--upgrade --no-header --no-annotate --no-emit-index-url --group dev \
+		--upgrade --no-header --no-annotate --no-emit-index-url --group dev --group benchmark \
 		--extra numpyro --extra pymc --extra blackjax --extra arviz \
 		pyproject.toml --output-file requirements.lock
 

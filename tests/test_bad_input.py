@@ -106,6 +106,7 @@ CASES = {
     "nvgd.NVGD(patience=0)": "patience must be a whole number ≥ 1, got 0",
     "nvgd.NVGD(max_inner_steps=1.5)": "max_inner_steps must be a whole number ≥ 1, got 1.5",
     "nvgd.NVGD(train_fraction=1.0)": "train_fraction must lie strictly between 0 and 1, got 1.0",
+    "nvgd.NVGD(output_layer='guessed')": "output_layer must be one of 'trained', 'solved'",
     "nvgd.NVGD(divergence='fast')": "divergence must be one of 'auto', 'exact', 'hutchinson'",
     "nvgd.NVGD(witness_optimizer='adam')": "witness_optimizer must be an optax transformation",
     "nvgd.NVGD(witness=3)": "witness must be an Equinox module, got 3",

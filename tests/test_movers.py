@@ -4,6 +4,7 @@ import numpy as np
 import optax
 
 import nvgd
+from nvgd.movers import AbstractMover
 
 
 def move(mover, particles, velocities, log_densities=None, step=0):
@@ -66,7 +67,8 @@ def test_momentum_without_noise_is_optax_sgd():
         ours = nvgd.Momentum(0.1, 0.8, nesterov=nesterov)
         theirs = nvgd.Optax(optax.sgd(0.1, momentum=0.8, nesterov=nesterov))
         ends = []
-        for mover in (ours, theirs):
+        movers: list[AbstractMover] = [ours, theirs]
+        for mover in movers:
             x, state = particles, mover.init(particles)
             for step in range(4):
                 x, state = mover(

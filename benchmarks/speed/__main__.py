@@ -6,6 +6,7 @@ python -m benchmarks.speed [--parts 1 2 …] [--out FILE]
 import argparse
 import dataclasses
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.machine import described
@@ -24,17 +25,19 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("results/benchmarks/speed.json"))
     options = parser.parse_args()
     output_directory(options.out.parent)
-    measurements: list[Measurement] = []
+    stored = json.loads(options.out.read_text())["measurements"] if options.out.exists() else []
     for part in options.parts:
         measured = PARTS[part]()
         print(table(measured), flush=True)
-        measurements += measured
-    records = [{**dataclasses.asdict(m), "verdict": m.verdict} for m in measurements]
-    text = json.dumps({"machine": described(), "measurements": records}, indent=1)
-    write_atomically(options.out, lambda path: path.write_text(text))
+        # Parts that were not asked for keep what an earlier run found.
+        stored = [row for row in stored if row["part"] != part]
+        stored += [dataclasses.asdict(measurement) for measurement in measured]
+        stored.sort(key=lambda row: row["part"])
+        text = json.dumps({"machine": described(), "measurements": stored}, indent=1)
+        write_atomically(options.out, lambda path, text=text: path.write_text(text))
 
 
-def table(measurements: list[Measurement]) -> str:
+def table(measurements: Sequence[Measurement]) -> str:
     """In Markdown."""
     rows = [("part", "what", "value", "limit", "")]
     rows += [

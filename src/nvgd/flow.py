@@ -197,7 +197,12 @@ class NVGD(ParticleFlow):
         **options: Any,
     ):
         self.coordinates = coordinates
-        settings = {"width": 64, "learning_rate": 1e-3, "max_inner_steps": 10, "patience": 10}
+        settings = {
+            "width": 64,
+            "learning_rate": 1e-3,
+            "max_inner_steps": 10,
+            "patience": 10,
+        }
         trainer = build_direction("NVGD", NeuralDirection, {**settings, **options})
         self.direction = ResidualDirection(trainer)
         if step_size is None and optimizer is None:

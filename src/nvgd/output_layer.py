@@ -47,7 +47,8 @@ def moments(
     return Moments(linear, features.T @ features / len(particles))
 
 
-Part = tuple[Float[Array, "n d"], Float[Array, "n d"]]
+# Particles and their scores; parts of one call differ in size.
+Part = tuple[Float[Array, "_ d"], Float[Array, "_ d"]]
 
 
 def solved(
@@ -62,7 +63,7 @@ def solved(
     (B − B₀)(C + λI) = R − B₀C. The validation particles choose λ, and whether to move at all.
 
     Arguments:
-        train, validation: particles and their scores.
+        train, validation: what to fit, and what to choose λ on.
         ridges: the λ to choose from, in units of the features' mean square.
     """
     fitted, held_out = moments(witness, *train), moments(witness, *validation)

@@ -264,7 +264,7 @@ class NeuralDirection(AbstractDirection[NeuralState]):
 
     def _updates(
         self, gradient: Array, loop: _Training, unravel: Callable[[Array], PyTree]
-    ) -> tuple[Array, PyTree]:
+    ) -> tuple[PyTree, PyTree]:
         if self.witness_optimizer is None:
             adam = optax.adam(self.learning_rate)
             return adam.update(gradient, loop.optimizer, loop.parameters)

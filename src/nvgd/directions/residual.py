@@ -95,9 +95,11 @@ class ResidualDirection(AbstractDirection[ResidualState]):
         gain = MEMORY * state.gain + (1 - MEMORY) * gain
         size = MEMORY * state.size + (1 - MEMORY) * size
         weight = jnp.clip(gain / (size + 1e-9), 0.0, 1.0)
-        network, diagnostics = self.trainer.train(
-            particles, -repulsion, state.network, key=training_key
-        )
+        # Above a few dimensions with probes, even where the trace has a closed form: their noise
+        # keeps the network from fitting the particles one by one.
+        estimator = choose_divergence(self.trainer.divergence, particles.shape[1])
+        trainer = dataclasses.replace(self.trainer, divergence=estimator)
+        network, diagnostics = trainer.train(particles, -repulsion, state.network, key=training_key)
         velocities = scores + repulsion + weight * jax.vmap(network.witness)(particles)
         diagnostics = {
             # The discrepancy at its maximum, where f is the flow's own direction (paper, sec. 3).

@@ -13,6 +13,7 @@ from jax.scipy.stats import norm
 from jaxtyping import Array, Float
 
 from nvgd.densities import Funnel
+from nvgd.divergences import HutchinsonDivergence
 from nvgd.errors import InputError, check_count, check_positive
 from nvgd.experiments.base import DEFAULT, PAPER, Arrays, Experiment, Report, Rows, Task, run_label
 from nvgd.experiments.records import Records
@@ -21,7 +22,6 @@ from nvgd.flow import NVGD, SVGD, ULA, FlowState, ParticleFlow
 from nvgd.metrics import Reference, kolmogorov_smirnov
 from nvgd.movers import StepSize
 from nvgd.sampling import sample
-from nvgd.stein import HutchinsonDivergence
 from nvgd.tables import markdown, spread
 
 NUM_REFERENCE_DRAWS = 5000

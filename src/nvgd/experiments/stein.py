@@ -15,12 +15,13 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 from nvgd.densities import Gaussian
 from nvgd.directions import KernelDirection
 from nvgd.directions.residual import normal_scores
+from nvgd.divergences import AbstractDivergence, HutchinsonDivergence
 from nvgd.errors import check_count, check_positive
 from nvgd.experiments.base import DEFAULT, PAPER, Arrays, Experiment, Report, Rows, Task
 from nvgd.experiments.records import Records
 from nvgd.files import write_atomically
 from nvgd.flow import NVGD
-from nvgd.stein import AbstractDivergence, HutchinsonDivergence, regularised_stein_discrepancy
+from nvgd.stein import regularised_stein_discrepancy
 from nvgd.tables import markdown, spread
 from nvgd.witnesses import MLP
 

@@ -9,7 +9,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from nvgd.errors import check_count, check_positive, plain
 from nvgd.movers.base import AbstractMover
-from nvgd.movers.rebirth import LATEST, reborn, resampled
+from nvgd.movers.rebirth import LATEST, MOST_DIMENSIONS, reborn, resampled
 from nvgd.robust import can_fit_scatter, median
 
 if TYPE_CHECKING:
@@ -87,7 +87,8 @@ class Capped(AbstractMover[CappedState]):
 
     Between modes no path leads at all. Every so many steps, from a fifth to 70 % of the run, the
     particles are resampled a little towards where there are too few (`nvgd.movers.rebirth`): the
-    weights of separate modes settle so. Not with minibatches, whose log densities are too noisy.
+    weights of separate modes settle so. Not with minibatches, whose log densities are too noisy,
+    and not in more than ten dimensions, where a density cannot be told from so few particles.
 
     Particles that are stranded, with a log density so far below the others' that no path of
     sensible length leads back, are reborn every so many steps beside one of the better half: until
@@ -199,7 +200,9 @@ class Capped(AbstractMover[CappedState]):
             lambda: reborn(moved, log_densities, *others, done, key),
             lambda: moved,
         )
-        if view is None or view.batch is not None or not can_fit_scatter(*others[0].shape):
+        num_others, dim = others[0].shape
+        is_crowd = dim <= MOST_DIMENSIONS and can_fit_scatter(num_others, dim)
+        if view is None or view.batch is not None or not is_crowd:
             return moved
         # Early, the particles on their way would die for those that have arrived.
         is_due = is_due & (done > EARLIEST) & (done < LATEST)

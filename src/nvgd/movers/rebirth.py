@@ -12,6 +12,10 @@ LATEST = 0.7
 NEIGHBOURS = 8
 # among so many of them: the cost stays linear in their number.
 MOST_NEIGHBOURS = 512
+# Exponent of the weights.
+EAGERNESS = 0.2
+# In more dimensions the distance to a neighbour says too little about the density.
+MOST_DIMENSIONS = 10
 # Largest change of a particle's weight in one resampling, in nats.
 LARGEST_CHANGE = 1.0
 
@@ -47,13 +51,13 @@ def resampled(
     others: Float[Array, "m d"],
     key: PRNGKeyArray,
 ) -> Float[Array, "n d"]:
-    """One systematic resampling with weights ∝ (p/q)ᶜ, c = 3/(10 + d), copies moved aside.
+    """One systematic resampling with weights ∝ (p/q)ᶜ, c = 0.2, copies moved aside.
 
     It is a step of the birth–death process of Lu, Lu and Nolen ("Accelerating Langevin sampling
     with birth–death", 2019), in which particles die at the rate log q − log p above its mean, so
     that within a mode, where the flow has made q/p constant, nothing happens, and between modes
     the constants become equal. q is estimated from the distance r to the eighth neighbour
-    among the others, log q = −d log r; the more dimensions, the worse, and the smaller c.
+    among the others, log q = −d log r.
     """
     num_particles, dim = particles.shape
     copy_key, jitter_key = jax.random.split(key)
@@ -63,12 +67,12 @@ def resampled(
     # A particle is its own first neighbour.
     radii = jnp.sqrt(quantile(squares, min(1.0, (NEIGHBOURS + 1) / len(others)))) + 1e-6
     excess = -dim * jnp.log(radii) - jnp.maximum(log_densities, -1e30)
-    excess = 3 * (excess - median(excess)) / (10 + dim)
+    excess = EAGERNESS * (excess - median(excess))
     weights = jnp.exp(-jnp.clip(excess, -LARGEST_CHANGE, LARGEST_CHANGE))
     ends = num_particles * jnp.cumsum(weights) / jnp.sum(weights)
     marks = jnp.arange(num_particles) + jax.random.uniform(copy_key, (), particles.dtype)
     chosen = jnp.clip(jnp.searchsorted(ends, marks), 0, num_particles - 1)
     is_copy = jnp.concatenate([jnp.zeros(1, bool), chosen[1:] == chosen[:-1]])
     jitter = jax.random.normal(jitter_key, particles.shape, particles.dtype)
-    jitter = 0.5 * jitter * (radii[chosen] / jnp.sqrt(float(dim)))[:, None]
+    jitter = 0.3 * jitter * (radii[chosen] / jnp.sqrt(float(dim)))[:, None]
     return particles[chosen] + jnp.where(is_copy[:, None], jitter, 0.0)

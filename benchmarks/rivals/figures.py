@@ -1,0 +1,69 @@
+"""Log–log pictures of the comparison, from its records alone."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import matplotlib.pyplot as plt
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from nvgd.files import write_atomically
+
+COLOURS = {
+    "nvgd.NVGD()": "#d62728",
+    "nvgd.NVGD.paper": "#ff9896",
+    "nvgd.SVGD": "#1f77b4",
+    "nvgd.ULA": "#2ca02c",
+    "BlackJAX SVGD": "#aec7e8",
+    "NumPyro SteinVI": "#9467bd",
+    "BlackJAX NUTS": "#7f7f7f",
+}
+
+
+def draw(records: Sequence[dict[str, Any]], directory: Path) -> Path:
+    """Energy distance against run time, a panel a target."""
+    targets = list(dict.fromkeys(record["target"] for record in records))
+    figure, panels = plt.subplots(1, len(targets), figsize=(4.4 * len(targets), 3.8), squeeze=False)
+    for axes, target in zip(panels[0], targets, strict=True):
+        own = [record for record in records if record["target"] == target]
+        for record in own:
+            points = [
+                (t, e)
+                for t, e in zip(record["seconds"], record["energy"], strict=True)
+                if t > 0 and e < 1e8
+            ]
+            axes.plot(*zip(*points, strict=True), color=COLOURS[record["method"]])
+        axes.axhline(own[0]["level"], color="black", linestyle=":", linewidth=1)
+        axes.set(xscale="log", yscale="log", title=target, xlabel="processor seconds")
+    panels[0][0].set_ylabel("energy distance")
+    handles = [Line2D([], [], color=colour) for colour in COLOURS.values()]
+    figure.legend(handles, list(COLOURS), loc="lower center", ncols=7, frameon=False, fontsize=8)
+    figure.tight_layout(rect=(0, 0.07, 1, 1))
+    return _saved(figure, directory / "time-to-accuracy.png")
+
+
+def draw_scaling(rows: Sequence[dict[str, Any]], directory: Path) -> Path:
+    """Time and memory a step against the number of particles."""
+    figure, panels = plt.subplots(1, 2, figsize=(9, 3.8))
+    for axes, quantity, label in zip(
+        panels,
+        ("milliseconds", "megabytes"),
+        ("processor milliseconds a step", "megabytes of the compiled step"),
+        strict=True,
+    ):
+        for name in dict.fromkeys(row["method"] for row in rows):
+            own = [row for row in rows if row["method"] == name]
+            counts = [row["particles"] for row in own]
+            values = [row[quantity] for row in own]
+            axes.plot(counts, values, marker="o", markersize=4, color=COLOURS[name], label=name)
+        axes.set(xscale="log", yscale="log", xlabel="particles", ylabel=label)
+    panels[0].legend(frameon=False, fontsize=8)
+    figure.tight_layout()
+    return _saved(figure, directory / "scaling.png")
+
+
+def _saved(figure: Figure, path: Path) -> Path:
+    write_atomically(path, lambda file: figure.savefig(file, dpi=110))
+    plt.close(figure)
+    return path

@@ -1,0 +1,42 @@
+"""Time and memory a step as the number of particles grows."""
+
+import time
+
+import jax
+import numpy as np
+
+import nvgd
+from benchmarks.rivals.methods import METHODS
+from benchmarks.rivals.targets import BenchmarkTarget
+from benchmarks.speed.measure import fastest, memory_of
+
+DIM = 10
+KEY = jax.random.key(0)
+COUNTS = (100, 1000, 10_000)
+# For methods that visit all pairs.
+FEWER_COUNTS = (100, 300, 1000)
+
+
+def measured() -> list[dict[str, float | str]]:
+    """Milliseconds and megabytes a step, a method and a number of particles."""
+    rows = []
+    for name in ("nvgd.NVGD()", "nvgd.NVGD.paper", "nvgd.SVGD", "nvgd.ULA", "BlackJAX SVGD"):
+        for count in FEWER_COUNTS if "SVGD" in name else COUNTS:
+            draws = np.zeros((2, DIM))
+            # Forty looks of one step each: a piece is one step.
+            target = BenchmarkTarget("", DIM, _normal, draws, draws, count, 40)
+            piece = METHODS[name].build(target, 1e-2, KEY)
+            compiled = piece.advance.lower(piece.start, KEY).compile()  # pyright: ignore
+            step = fastest(
+                {"step": lambda c=compiled, p=piece: c(p.start, KEY)}, 5, time.process_time
+            )["step"]
+            row = {"method": name, "particles": count, "milliseconds": 1e3 * step}
+            rows.append({**row, "megabytes": memory_of(compiled) / 1e6})
+    return rows
+
+
+_density = nvgd.densities.Gaussian(np.zeros(DIM), np.ones(DIM))
+
+
+def _normal(x: jax.Array) -> jax.Array:
+    return _density.log_density(x)
