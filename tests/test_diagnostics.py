@@ -221,3 +221,16 @@ def test_a_run_that_stopped_has_diverged():
     assert diagnosis.verdict == "diverged"
     assert "stopped at step" in diagnosis.reason
     assert "step size ten times smaller" in diagnosis.advice
+
+
+def test_states_of_one_chain_are_thinned_until_they_are_independent():
+    rng = np.random.default_rng(8)
+    chain = np.zeros((3000, 1))
+    for i in range(1, len(chain)):
+        chain[i] = 0.95 * chain[i - 1] + np.sqrt(1 - 0.95**2) * rng.normal()
+    target = nvgd.Target(Gaussian([0.0], [1.0]).log_density, dim=1)
+    posterior = nvgd.Posterior(jnp.asarray(chain), {}, {}, "completed", 3000, "ULA", 1, target)
+    diagnosis = posterior.diagnose()
+    assert diagnosis.converged
+    # The autocorrelation time is 39.
+    assert 30 < 3000 / diagnosis.checks["distinct particles"].value < 60
