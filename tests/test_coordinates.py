@@ -56,6 +56,15 @@ def test_frames_are_inverted_and_carry_scores_over(frame):
     assert jnp.allclose(expressed_scores, expected, atol=1e-3, rtol=1e-3)
 
 
+def test_volumes_are_those_of_the_map():
+    frame = driver_frame(3)
+    points = jax.random.normal(jax.random.key(3), (20, 3))
+    jacobians = jax.vmap(jax.jacfwd(lambda u: frame.restore(u[None])[0]))(points)
+    _, expected = jnp.linalg.slogdet(jacobians)
+    differences = frame.log_volumes(points) - expected
+    assert np.allclose(differences, differences[0], atol=1e-4)
+
+
 def search(density, particles, num_fits=5) -> Any:
     scores = jax.vmap(jax.grad(density))(particles)
     frame, state = None, COORDINATES.init(particles)
@@ -101,8 +110,8 @@ def test_whitening_is_not_spoilt_by_strays():
     assert np.allclose(centre / jnp.array([1.0, 10.0, 0.1]), 0.0, atol=0.3)
 
 
-def test_fewer_than_two_particles_a_dimension_are_scaled_coordinate_by_coordinate():
-    particles = jax.random.normal(jax.random.key(0), (10, 8)) * jnp.logspace(-3, 3, 8)
+def test_too_few_particles_for_a_scatter_are_scaled_coordinate_by_coordinate():
+    particles = jax.random.normal(jax.random.key(0), (9, 8)) * jnp.logspace(-3, 3, 8)
     frame, state, scores = search(lambda x: -0.5 * x @ x, particles)
     assert state is None
     expressed, _ = frame.express(particles, scores)

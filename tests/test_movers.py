@@ -36,13 +36,8 @@ def test_particles_that_all_go_the_same_way_go_further():
 def test_capped_steps_fall_to_a_tenth_over_the_second_half_of_a_run():
     mover = nvgd.Capped(0.1, 10.0).for_run(100)
     sizes = [
-        float(move(mover, jnp.zeros((1, 1)), jnp.ones((1, 1)), step=k)[0, 0])
-        for k in (
-            0,
-            50,
-            75,
-            100,
-        )
+        float(move(mover, jnp.zeros((2, 1)), jnp.ones((2, 1)), step=k)[0, 0])
+        for k in (0, 50, 75, 100)
     ]
     assert np.allclose(sizes, [0.1, 0.1, 0.1 * 10**-0.5, 0.01])
 

@@ -20,7 +20,7 @@ from benchmarks.posteriors.judge import Judge
 from benchmarks.posteriors.models import POSTERIORS, load
 from benchmarks.posteriors.posterior import BenchmarkPosterior
 from benchmarks.posteriors.references import reference, reference_directory
-from benchmarks.posteriors.rivals import METHODS
+from benchmarks.posteriors.rivals import METHODS, RIVALS
 from nvgd.errors import InputError, check_choice, check_count
 from nvgd.files import output_directory, write_atomically
 from nvgd.tables import markdown
@@ -35,7 +35,13 @@ def main() -> None:
         description="Judge samplers on posteriors that none of them was tuned for.",
     )
     parser.add_argument("--only", nargs="+", metavar="NAME", help=f"of {', '.join(POSTERIORS)}")
-    parser.add_argument("--methods", nargs="+", metavar="NAME", default=list(METHODS))
+    parser.add_argument(
+        "--methods",
+        nargs="+",
+        metavar="NAME",
+        default=list(RIVALS),
+        help=f"of {', '.join(METHODS)}",
+    )
     parser.add_argument("--seeds", type=int, default=1, metavar="K", help="seeds 0 to K − 1")
     parser.add_argument("--out", type=Path, default=Path("results/posteriors.json"))
     parser.add_argument("--data-dir", type=Path, help="where uci_regression.npz is")

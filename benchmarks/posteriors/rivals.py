@@ -6,6 +6,7 @@ distance, which is more than their users could do.
 """
 
 import dataclasses
+import functools
 import warnings
 from collections.abc import Callable
 
@@ -14,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import nvgd
+from benchmarks.posteriors.ablations import FLOWS
 from benchmarks.posteriors.judge import DIVERGED, NUM_PARTICLES, Judge, Judgement
 from benchmarks.posteriors.posterior import BenchmarkPosterior
 from nvgd.errors import InputError
@@ -209,7 +211,7 @@ def _variational_draws(
     return np.asarray(draws["x"])
 
 
-METHODS: dict[str, Method] = {
+RIVALS: dict[str, Method] = {
     "start": start,
     "nvgd": neural,
     "nuts": nuts,
@@ -218,4 +220,8 @@ METHODS: dict[str, Method] = {
     "ula": langevin,
     "mean_field": mean_field,
     "full_rank": full_rank,
+}
+METHODS: dict[str, Method] = {
+    **RIVALS,
+    **{name: functools.partial(_flow, flow) for name, flow in FLOWS.items()},
 }

@@ -1,0 +1,75 @@
+"""What the default's mover does with noise, with few particles, and between modes."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import nvgd
+from nvgd.densities import Gaussian
+from nvgd.movers.capped import SMALLEST_GAIN, RunningMean
+from nvgd.movers.rebirth import resampled
+
+
+def test_the_gain_is_one_for_a_steady_velocity_and_small_for_noise():
+    steady = jnp.ones((1, 5))
+    noise = jax.random.normal(jax.random.key(0), (200, 1, 5))
+    sure, unsure = RunningMean.zero(steady), RunningMean.zero(steady)
+    gains = []
+    for step in range(200):
+        sure, unsure = sure.add(steady), unsure.add(noise[step])
+        assert np.isclose(float(sure.gain(jnp.array(step))[0, 0]), 1.0, atol=1e-5)
+        gains.append(float(unsure.gain(jnp.array(step))[0, 0]))
+    assert SMALLEST_GAIN <= np.mean(gains[20:]) < 0.05
+
+
+def test_minibatches_do_not_make_the_default_wider_than_the_posterior():
+    """Rows y ~ N(m, I), 20 of 2000 at a time: the noise is ten times the posterior's width."""
+    rows = 1.0 + jax.random.normal(jax.random.key(1), (2000, 2))
+    target = nvgd.Target(
+        lambda mean: -0.5 * 1e-4 * mean @ mean,
+        dim=2,
+        log_likelihood=lambda mean, row: -0.5 * jnp.sum((row - mean) ** 2),
+        data=rows,
+        batch_size=20,
+    )
+    particles = nvgd.sample(target, num_particles=60, num_steps=600, progress=False).particles
+    width = 2000**-0.5
+    assert np.allclose(particles.std(axis=0) / width, 1.0, atol=0.2)
+    assert np.all(abs(particles.mean(axis=0) - rows.mean(axis=0)) < 5 * width)
+
+
+def test_with_fewer_particles_than_dimensions_every_coordinate_has_its_own_cap():
+    mover, particles = nvgd.Capped(0.1, 0.2), jnp.zeros((3, 40))
+    velocities = jnp.ones((3, 40)).at[:, 0].set(1e9)
+    moved, _ = mover(
+        particles,
+        velocities,
+        0.0,
+        mover.init(particles),
+        log_densities=jnp.zeros(3),
+        step=jnp.array(0),
+        key=jax.random.key(0),
+    )
+    assert np.allclose(moved[:, 0], 0.2)
+    assert np.allclose(moved[:, 1:], 0.1)
+
+
+def test_resampling_gives_modes_their_weights_and_leaves_a_single_one_alone():
+    keys = jax.random.split(jax.random.key(2), 60)
+    near = jax.random.normal(jax.random.key(3), (200, 2))
+    is_far = jnp.arange(200) < 20
+    particles = jnp.where(is_far[:, None], near + 20.0, near)
+
+    def log_density(x):
+        gaps = jnp.stack([jnp.sum(x**2), jnp.sum((x - 20.0) ** 2)])
+        return jax.nn.logsumexp(-0.5 * gaps)
+
+    step = jax.jit(lambda x, key: resampled(x, jax.vmap(log_density)(x), x, key))
+    for key in keys:
+        particles = step(particles, key)
+    assert abs(float(jnp.mean(particles[:, 0] > 10)) - 0.5) < 0.1
+
+    alone = Gaussian.ill_conditioned(2, 1.0).sample(jax.random.key(4), 200)
+    once = step(alone, keys[0])
+    is_kept = jnp.any(jnp.all(once[:, None] == alone, axis=-1), axis=0)
+    assert jnp.mean(is_kept) > 0.85
