@@ -1,6 +1,7 @@
 """Real models by the default method, against moments that NUTS found (`make_references.py`)."""
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,13 @@ from nvgd.summaries import scalars
 
 REFERENCES = json.loads((Path(__file__).parent / "references.json").read_text())
 
-pytestmark = pytest.mark.xdist_group("models")
+pytestmark = [
+    pytest.mark.xdist_group("models"),
+    pytest.mark.skipif(
+        "NVGD_MODELS" not in os.environ,
+        reason="one long compilation and six runs: set NVGD_MODELS=1 to have them",
+    ),
+]
 
 
 class Switched(eqx.Module):
