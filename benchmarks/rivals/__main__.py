@@ -1,11 +1,12 @@
 """The library beside BlackJAX SVGD, NumPyro SteinVI and BlackJAX NUTS on three targets.
 
-python -m benchmarks.rivals [--targets 1 2 3] [--out DIRECTORY] [--draw] [--data-dir DIRECTORY]
+python -m benchmarks.rivals [--targets 1 2 3] [--methods NAME ...] [--out DIRECTORY] [--draw]
 """
 
 import argparse
 import dataclasses
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from benchmarks.machine import described
 from benchmarks.rivals import scaling
 from benchmarks.rivals.figures import draw, draw_scaling
 from benchmarks.rivals.methods import METHODS
-from benchmarks.rivals.running import nuts, particles
+from benchmarks.rivals.running import NUTS, nuts, particles
 from benchmarks.rivals.targets import load
 from nvgd.files import output_directory, write_atomically
 from nvgd.tables import markdown
@@ -27,6 +28,9 @@ def main() -> None:
         prog="python -m benchmarks.rivals", description="The library beside its rivals."
     )
     parser.add_argument("--targets", type=int, nargs="+", choices=(1, 2, 3), default=[1, 2, 3])
+    every = [*METHODS, NUTS]
+    parser.add_argument("--methods", nargs="+", choices=every, default=every, metavar="NAME")
+    parser.add_argument("--scaling", action="store_true", help="measure the cost in n anew")
     parser.add_argument("--out", type=Path, default=Path("results/benchmarks"))
     parser.add_argument("--draw", action="store_true", help="only draw and print what is there")
     parser.add_argument("--data-dir", type=Path, help="where covertype.npz is")
@@ -34,31 +38,38 @@ def main() -> None:
     path = output_directory(options.out) / "rivals.json"
     results = json.loads(path.read_text()) if path.exists() else {"records": []}
     if not options.draw:
-        new = _run(options)
-        if "scaling" not in results or len(options.targets) == 3:
+        results["machine"] = described()
+        for record in _run(options):
+            print(_line(record), flush=True)
+            # What was not asked for keeps what an earlier run found.
+            results["records"] = [*(r for r in results["records"] if not _same(r, record)), record]
+            _write(path, results)
+        if "scaling" not in results or options.scaling:
             results["scaling"] = scaling.measured()
-        # Targets that were not asked for keep what an earlier run found.
-        measured = {record["target"] for record in new}
-        old = [record for record in results["records"] if record["target"] not in measured]
-        results |= {"machine": described(), "records": [*old, *new]}
-        write_atomically(path, lambda file: file.write_text(json.dumps(results, indent=1)))
+            _write(path, results)
     print(table(results["records"]))
     print("Wrote", draw(results["records"], options.out), "and", path)
     print("Wrote", draw_scaling(results["scaling"], options.out))
 
 
-def _run(options: argparse.Namespace) -> list[dict[str, Any]]:
-    records = []
+def _run(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
     for number in options.targets:
         target = load(number, options.data_dir)
-        for name, method in METHODS.items():
-            records.append(particles(name, method, target, seed=0))
-            print(_line(dataclasses.asdict(records[-1])), flush=True)
+        for name in options.methods:
+            if name == NUTS:
+                yield dataclasses.asdict(nuts(target, seed=0))
+            else:
+                yield dataclasses.asdict(particles(name, METHODS[name], target, seed=0))
             # Each method is a program of its own; dozens of them would fill the memory.
             jax.clear_caches()
-        records.append(nuts(target, seed=0))
-        print(_line(dataclasses.asdict(records[-1])), flush=True)
-    return [dataclasses.asdict(record) for record in records]
+
+
+def _same(one: dict[str, Any], other: dict[str, Any]) -> bool:
+    return all(one[name] == other[name] for name in ("target", "method"))
+
+
+def _write(path: Path, results: dict[str, Any]) -> None:
+    write_atomically(path, lambda file: file.write_text(json.dumps(results, indent=1)))
 
 
 def table(records: list[dict[str, Any]]) -> str:

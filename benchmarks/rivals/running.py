@@ -16,6 +16,7 @@ from benchmarks.rivals.methods import NUM_LOOKS, Method
 from benchmarks.rivals.targets import BenchmarkTarget
 from benchmarks.speed.measure import memory_of
 
+NUTS = "BlackJAX NUTS"
 NUM_WARMUP = 300
 # Nobody is waited for longer than this, in seconds of a run.
 MOST_SECONDS = 40.0
@@ -129,7 +130,7 @@ def nuts(target: BenchmarkTarget, seed: int) -> Record:
             break
     return _record(
         target,
-        "BlackJAX NUTS",
+        NUTS,
         float(jnp.asarray(parameters["step_size"])),
         compilation,
         1e3 * fastest / draws_a_piece,

@@ -87,7 +87,7 @@ def _covertype(data_dir: Path | None) -> BenchmarkTarget:
     dim = features.shape[1] + 1
     draws = _reference_draws(log_density, dim)
     halves = draws[::2], draws[1::2]
-    return BenchmarkTarget("Covertype, 56-D", dim, log_density, *halves, 100, 200)
+    return BenchmarkTarget("Covertype, 56-D", dim, log_density, *halves, 100, 120)
 
 
 def _reference_draws(log_density: Callable, dim: int) -> np.ndarray:
@@ -113,7 +113,7 @@ def _reference_draws(log_density: Callable, dim: int) -> np.ndarray:
         state, _ = kernel(key, state)
         return state, state.position
 
-    _, draws = jax.jit(lambda state: jax.lax.scan(step, state, jax.random.split(run_key, 4000)))(
+    _, draws = jax.jit(lambda state: jax.lax.scan(step, state, jax.random.split(run_key, 2000)))(
         state
     )
     return np.asarray(position + draws @ factor.T)

@@ -6,14 +6,25 @@ python -m benchmarks.speed [--parts 1 2 …] [--out FILE]
 import argparse
 import dataclasses
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from benchmarks.machine import described
+from benchmarks.speed.around import loop_overhead, start_up
+from benchmarks.speed.costs import cost_in_dimensions, cost_in_particles
 from benchmarks.speed.measure import Measurement
-from benchmarks.speed.parts import PARTS
+from benchmarks.speed.training import time_to_quality, training_step
 from nvgd.files import output_directory, write_atomically
 from nvgd.tables import markdown
+
+PARTS: dict[int, Callable[[], list[Measurement]]] = {
+    1: training_step,
+    2: time_to_quality,
+    3: cost_in_particles,
+    4: cost_in_dimensions,
+    5: start_up,
+    6: loop_overhead,
+}
 
 
 def main() -> None:

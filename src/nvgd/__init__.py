@@ -1,6 +1,8 @@
 """Neural Variational Gradient Descent: sample a posterior along a learned gradient flow."""
 
-from nvgd import densities, metrics
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from nvgd.checkpoints import CheckpointRefused
 from nvgd.coordinates import Adaptive, Curved, Diagonal, Identity, Preconditioned, Whitened
 from nvgd.data import BatchStream
@@ -21,10 +23,7 @@ from nvgd.directions import (
 )
 from nvgd.divergences import ExactDivergence, HutchinsonDivergence
 from nvgd.errors import InputError, MissingExtraError
-from nvgd.exact import MALA, MetropolisNVGD
 from nvgd.flow import NVGD, SGLD, SVGD, ULA, FlowInfo, FlowState, ParticleFlow
-from nvgd.frontends import from_numpyro, from_pymc, to_blackjax
-from nvgd.information import fisher_information, hessian_information
 from nvgd.kernels import IMQ, RBF
 from nvgd.laplace import Laplace
 from nvgd.models import Model
@@ -49,11 +48,45 @@ from nvgd.stein import (
     stein_operator,
 )
 from nvgd.target import Target
-from nvgd.transport import Transport, learn_transport
 from nvgd.weights import Weighted
 from nvgd.witnesses import MLP
 
+if TYPE_CHECKING:
+    from nvgd import densities, metrics
+    from nvgd.exact import MALA, MetropolisNVGD
+    from nvgd.frontends import from_numpyro, from_pymc, to_blackjax
+    from nvgd.information import fisher_information, hessian_information
+    from nvgd.transport import Transport, learn_transport
+
 __version__ = "0.1.0"
+
+# What few programs need is imported when it is first asked for: name → module.
+_ON_DEMAND = {
+    "MALA": "nvgd.exact",
+    "MetropolisNVGD": "nvgd.exact",
+    "Transport": "nvgd.transport",
+    "densities": "nvgd.densities",
+    "fisher_information": "nvgd.information",
+    "from_numpyro": "nvgd.frontends",
+    "from_pymc": "nvgd.frontends",
+    "hessian_information": "nvgd.information",
+    "learn_transport": "nvgd.transport",
+    "metrics": "nvgd.metrics",
+    "to_blackjax": "nvgd.frontends",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _ON_DEMAND:
+        raise AttributeError(f"module 'nvgd' has no attribute {name!r}")
+    home = _ON_DEMAND[name]
+    module = importlib.import_module(home)
+    return module if home == f"nvgd.{name}" else getattr(module, name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_ON_DEMAND})
+
 
 __all__ = [
     "IMQ",

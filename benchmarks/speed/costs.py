@@ -1,0 +1,85 @@
+"""Parts 3 and 4: what a step costs as particles and dimensions grow."""
+
+import tempfile
+import time
+
+import jax
+
+import nvgd
+from benchmarks.speed.measure import (
+    Measurement,
+    fastest,
+    memory_of,
+    seconds_of_processes,
+    slope,
+)
+from benchmarks.speed.programs import KEY, scanned
+
+
+def cost_in_particles() -> list[Measurement]:
+    """Part 3: processor time and memory a step as n grows."""
+    dim, measurements = 10, []
+    sizes = {
+        "NVGD": (nvgd.NVGD(), (1000, 10_000, 100_000), 1.1),
+        "NVGD.paper, 10 inner steps": (
+            nvgd.NVGD.paper(max_inner_steps=10),
+            (1000, 10_000, 100_000),
+            1.1,
+        ),
+        "SVGD": (nvgd.SVGD(), (500, 1000, 2000), None),
+    }
+    target = nvgd.Target(lambda x: -0.5 * x @ x, dim=dim)
+    for name, (flow, counts, limit) in sizes.items():
+        seconds, memory = [], []
+        for count in counts:
+            particles = jax.random.normal(KEY, (count, dim))
+            run, compiled, _ = scanned(flow, target, particles, 1)
+            rounds = 6 if count < 50_000 else 2
+            seconds.append(fastest({"run": run}, rounds, time.process_time)["run"])
+            memory.append(memory_of(compiled))
+            label = f"{name}, n = {count:,}"
+            measurements += [
+                Measurement(3, f"step, {label}", 1e3 * seconds[-1], "ms"),
+                Measurement(3, f"memory, {label}", memory[-1] / 1e6, "MB"),
+            ]
+        measurements += [
+            Measurement(3, f"exponent of time, {name}", slope(counts, seconds), at_most=limit),
+            Measurement(3, f"exponent of memory, {name}", slope(counts, memory), at_most=limit),
+        ]
+    code = (
+        "import resource, jax, nvgd;"
+        f"x = jax.random.normal(jax.random.key(0), (20000, {dim}));"
+        "d = nvgd.KernelDirection();"
+        "f = jax.jit(lambda x: d(x, -x, None, key=jax.random.key(0))[0]);"
+        "jax.block_until_ready(f(x));"
+        "peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6;"
+        "open(__import__('os').environ['PEAK'], 'w').write(str(peak))"
+    )
+    with tempfile.NamedTemporaryFile("r") as file:
+        seconds_of_processes({"svgd": code}, 1, PEAK=file.name)
+        peak = float(file.read())
+    measurements.append(Measurement(3, "whole process, SVGD, n = 20,000", peak, "GB", at_most=2.0))
+    return measurements
+
+
+def cost_in_dimensions() -> list[Measurement]:
+    """Part 4: processor time and memory a step as d grows, with probes and with the closed form."""
+    measurements, dims = [], (10, 100, 1000, 10_000)
+    for name, divergence in (("Hutchinson", "hutchinson"), ("closed form", "exact")):
+        seconds, memory = [], []
+        for dim in dims:
+            target = nvgd.Target(lambda x: -0.5 * x @ x, dim=dim)
+            flow = nvgd.NVGD.paper(max_inner_steps=10, divergence=divergence)
+            run, compiled, _ = scanned(flow, target, jax.random.normal(KEY, (100, dim)), 2)
+            jax.block_until_ready(run())
+            seconds.append(fastest({"run": run}, 7, time.process_time)["run"] / 2)
+            memory.append(memory_of(compiled))
+            measurements += [
+                Measurement(4, f"step, {name}, d = {dim:,}", 1e3 * seconds[-1], "ms"),
+                Measurement(4, f"memory, {name}, d = {dim:,}", memory[-1] / 1e6, "MB"),
+            ]
+        measurements += [
+            Measurement(4, f"exponent of time, {name}", slope(dims, seconds), at_most=1.1),
+            Measurement(4, f"exponent of memory, {name}", slope(dims, memory), at_most=1.1),
+        ]
+    return measurements
