@@ -95,6 +95,11 @@ class SelfRepulsive(AbstractWrapper[SelfRepulsiveState]):
         return False
 
     @property
+    def can_carry(self):
+        """A point that has no past cannot be carried along."""
+        return False
+
+    @property
     def is_reversible(self):
         """A proposal that depends on the past cannot be reversed."""
         return False
