@@ -19,16 +19,6 @@ METHODS: dict[str, nvgd.ParticleFlow] = {
     "svgd-rescaled": nvgd.SVGD(0.05, rescale=True),
     "svgd-rmsprop": nvgd.SVGD(optimizer=optax.rmsprop(2e-2)),
     "svgd-diagonal": nvgd.SVGD(0.3, coordinates=nvgd.Diagonal()),
-    "svgd-extended": nvgd.ParticleFlow(
-        nvgd.Identity(),
-        nvgd.Annealed(
-            nvgd.SelfRepulsive(
-                nvgd.LangevinFraction(nvgd.KernelDirection(), 0.2), 1.0, memory=2, every=1
-            ),
-            num_steps=60,
-        ),
-        nvgd.Momentum(0.1, 0.5),
-    ),
     "ula": nvgd.ULA(0.05),
     "sgld": nvgd.SGLD(nvgd.polynomial_decay(0.1, offset=10.0, power=0.5)),
 }

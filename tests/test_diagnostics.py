@@ -21,6 +21,7 @@ from nvgd.diagnostics.measures import (
     variance_ratios,
 )
 from nvgd.diagnostics.trend import trend
+from nvgd.starts import AbstractStart
 
 TEN = Gaussian(np.arange(10.0), np.geomspace(0.01, 100.0, 10))
 UNIT = nvgd.Target(Gaussian([1.0, -1.0], [1.0, 1.0]).log_density, dim=2)
@@ -166,7 +167,7 @@ def test_too_few_steps_and_as_many_as_advised():
 def test_ensembles_in_different_modes():
     modes = GaussianMixture([[-6.0, 0.0], [6.0, 0.0]])
 
-    class OneSide(nvgd.starts.AbstractStart):
+    class OneSide(AbstractStart):
         def draw(self, target, num, key):
             side = 6.0 * jax.random.rademacher(key, (), float)
             return side + jax.random.normal(key, (num, target.dim))
@@ -220,3 +221,16 @@ def test_a_run_that_stopped_has_diverged():
     assert diagnosis.verdict == "diverged"
     assert "stopped at step" in diagnosis.reason
     assert "step size ten times smaller" in diagnosis.advice
+
+
+def test_states_of_one_chain_are_thinned_until_they_are_independent():
+    rng = np.random.default_rng(8)
+    chain = np.zeros((3000, 1))
+    for i in range(1, len(chain)):
+        chain[i] = 0.95 * chain[i - 1] + np.sqrt(1 - 0.95**2) * rng.normal()
+    target = nvgd.Target(Gaussian([0.0], [1.0]).log_density, dim=1)
+    posterior = nvgd.Posterior(jnp.asarray(chain), {}, {}, "completed", 3000, "ULA", 1, target)
+    diagnosis = posterior.diagnose()
+    assert diagnosis.converged
+    # The autocorrelation time is 39.
+    assert 30 < 3000 / diagnosis.checks["distinct particles"].value < 60

@@ -1,6 +1,7 @@
 """Real models by the default method, against moments that NUTS found (`make_references.py`)."""
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,13 @@ from nvgd.summaries import scalars
 
 REFERENCES = json.loads((Path(__file__).parent / "references.json").read_text())
 
-pytestmark = pytest.mark.xdist_group("models")
+pytestmark = [
+    pytest.mark.xdist_group("models"),
+    pytest.mark.skipif(
+        "NVGD_MODELS" not in os.environ,
+        reason="one long compilation and six runs: set NVGD_MODELS=1 to have them",
+    ),
+]
 
 
 class Switched(eqx.Module):
@@ -48,15 +55,14 @@ def targets() -> dict[str, nvgd.Target]:
     return {**built, "regression in PyMC": nvgd.from_pymc(regression())}
 
 
-# How far means (in standard deviations) and standard deviations (relative) may be off: three times
-# what ten seeds were, on average.
+# How far the first, fifth and ninth decile may be off, in units of the distance of the outer two.
 TOLERANCES = {
-    "eight schools": (0.3, 0.3),
-    "eight schools, not centred": (0.3, 0.3),
-    "hierarchical logistic": (0.3, 0.3),
-    "every support": (0.3, 0.3),
-    "ordered mixture": (0.3, 0.3),
-    "regression in PyMC": (0.3, 0.3),
+    "eight schools": 0.25,
+    "eight schools, not centred": 0.15,
+    "hierarchical logistic": 0.15,
+    "every support": 0.15,
+    "ordered mixture": 0.15,
+    "regression in PyMC": 0.15,
 }
 
 
@@ -66,8 +72,8 @@ def found(targets, name, seed=0) -> dict[str, Any]:
     posterior = nvgd.sample(
         Switched(jnp.array(number), tuple(targets.values())),
         dim=dim,
-        num_particles=150,
-        num_steps=400,
+        num_particles=100,
+        num_steps=250,
         seed=seed,
         progress=False,
     )
@@ -76,11 +82,17 @@ def found(targets, name, seed=0) -> dict[str, Any]:
     return dict(zip(names, values.T, strict=True))
 
 
+def errors(draws, references) -> dict[str, float]:
+    """Of every scalar, the largest error of a decile."""
+    result = {}
+    for scalar, row in references.items():
+        low, _, high = row["deciles"]
+        deciles = np.quantile(draws[scalar], (0.1, 0.5, 0.9))
+        result[scalar] = float(np.max(np.abs(deciles - row["deciles"]))) / (high - low)
+    return result
+
+
 @pytest.mark.parametrize("name", TOLERANCES)
-def test_moments_are_those_of_nuts(targets, name):
-    draws = found(targets, name)
-    mean_tolerance, sd_tolerance = TOLERANCES[name]
-    for scalar, row in REFERENCES[name].items():
-        values = draws[scalar]
-        assert abs(values.mean() - row["mean"]) < mean_tolerance * row["sd"], scalar
-        assert abs(values.std() / row["sd"] - 1) < sd_tolerance, scalar
+def test_deciles_are_those_of_nuts(targets, name):
+    off = errors(found(targets, name), REFERENCES[name])
+    assert max(off.values()) < TOLERANCES[name], off

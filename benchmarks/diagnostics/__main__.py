@@ -1,6 +1,8 @@
 """Hits and false alarms of `Posterior.diagnose`: a table and its records.
 
 python -m benchmarks.diagnostics [--seeds K] [--only TEXT ...] [--out FILE]
+
+Cases that are not asked for keep the record that the file has of them.
 """
 
 import argparse
@@ -38,16 +40,24 @@ def main() -> None:
         parser.exit(2, f"{error}\n")
     # Runs that are meant to fail say so; here it is the verdict that counts.
     warnings.simplefilter("ignore", UserWarning)
-    records = []
+    records = _read(options.out)
     for case in cases():
         if any(text in f"{case.group}: {case.name}" for text in options.only):
-            records.append(_measure(case, min(options.seeds, case.max_seeds)))
-            print(" | ".join(_row(records[-1])), f"({records[-1]['seconds']:.0f} s)", flush=True)
+            record = _measure(case, min(options.seeds, case.max_seeds))
+            records[f"{case.group}: {case.name}"] = record
+            print(" | ".join(_row(record)), f"({record['seconds']:.0f} s)", flush=True)
+            text = json.dumps(list(records.values()), indent=1) + "\n"
+            write_atomically(options.out, lambda path, text=text: path.write_text(text))
             # Each density is a program of its own; dozens of them would fill the memory.
             jax.clear_caches()
-    text = json.dumps(records, indent=1)
-    write_atomically(options.out, lambda path: path.write_text(text + "\n"))
-    print(table(records))
+    names = [f"{case.group}: {case.name}" for case in cases()]
+    print(table([records[name] for name in names if name in records]))
+
+
+def _read(path: Path) -> dict[str, Record]:
+    if not path.exists():
+        return {}
+    return {f"{r['group']}: {r['case']}": r for r in json.loads(path.read_text())}
 
 
 def _measure(case: Case, num_seeds: int) -> Record:

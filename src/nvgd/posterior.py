@@ -141,9 +141,9 @@ class Posterior:
         """Further draws: fresh starting points, pushed along the flow of this run.
 
         The run is taken once more, with the points beside it; they do not take part, so that the
-        posterior stays what it is and the draws do not depend on each other, given the run. That
-        costs the run again, and a gradient a step for every draw. Then come `num_corrections` steps
-        that are accepted or rejected (MALA), for the noise of fields that were made for others.
+        posterior stays what it is. That costs the run again, and a gradient a step for every draw.
+        Then come `num_corrections` steps that are accepted or rejected (MALA), for the noise of
+        fields that were made for others.
 
         In Langevin dynamics, where noise is part of the flow, every point gets its own: the draws
         are new chains. The same seed gives the same draws.

@@ -48,8 +48,9 @@ def carry(
     """Take the run again, and move fresh starting points along the fields of its particles.
 
     The points have no part in it: fields are fitted to the run's own particles, which end where
-    they did (up to rounding, as it is another program), so that points do not depend on each other.
-    A direction that asks for noise gives every point noise of its own.
+    they did (up to rounding, as it is another program). Points do not depend on each other, unless
+    the mover resamples them, as `Capped` does between modes. A direction that asks for noise gives
+    every point noise of its own.
     """
     _check(recipe)
     target = recipe.target

@@ -3,7 +3,7 @@
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import equinox as eqx
 import numpy as np
@@ -34,6 +34,16 @@ DRIFT_LEVEL = 3.0
 STEPS_PER_PASS = 3
 
 Records = dict[str, np.ndarray]
+
+
+class Look(NamedTuple):
+    """What was found at one step."""
+
+    step: int
+    discrepancy: float
+    error: float
+    drift: float
+    """Of the mean log density, in standard errors."""
 
 
 class AbstractLength(ABC):
@@ -114,7 +124,7 @@ class AutoLength(AbstractLength):
         self._last_look = max_steps // 2 if self._has_finish else max_steps
         self._every = max(CHECK_EVERY, STEPS_PER_PASS * num_batches)
         self._num_batches = num_batches
-        self._rows: list[tuple[int, float, float, float]] = []
+        self._rows: list[Look] = []
         self.rest_at: int | None = None
 
     def flow(self, step):
@@ -142,11 +152,11 @@ class AutoLength(AbstractLength):
         return self._every - step % self._every
 
     def look(self, run):
-        """One row: step, discrepancy, its error, and how much the log density drifts."""
+        """Discrepancy and drift, if it is time for them."""
         step = run.num_steps
         if step % self._every or self.rest_at is not None or step > self._last_look or not step:
             return
-        if self._rows and self._rows[-1][0] >= step:
+        if self._rows and self._rows[-1].step >= step:
             return
         particles = run.state.particles
         log_densities, scores = map(np.asarray, on_all_data(run.target, particles))
@@ -156,13 +166,13 @@ class AutoLength(AbstractLength):
         noise = robust_spread(log_densities) / math.sqrt(len(particles))
         drift = trend(run.infos().log_density, noise)
         significance = math.inf if drift is None else drift.significance
-        self._rows.append((step, found.value, found.error, significance))
+        self._rows.append(Look(step, found.value, found.error, significance))
         self._decide()
 
     def _decide(self) -> None:
         num_quiet = 0
-        for step, value, error, drift in self._rows:
-            is_quiet = value <= NOISE_LEVEL * error and abs(drift) <= DRIFT_LEVEL
+        for step, discrepancy, error, drift in self._rows:
+            is_quiet = discrepancy <= NOISE_LEVEL * error and abs(drift) <= DRIFT_LEVEL
             num_quiet = num_quiet + 1 if is_quiet else 0
             if num_quiet == PATIENCE:
                 self.rest_at = step
@@ -171,16 +181,16 @@ class AutoLength(AbstractLength):
 
     def records(self):
         """One array a column."""
-        columns = np.array(self._rows, np.float64).reshape(-1, 4)
-        return dict(zip(("step", "discrepancy", "error", "drift"), columns.T, strict=True))
+        columns = np.array(self._rows, np.float64).reshape(-1, len(Look._fields))
+        return {name: columns[:, i] for i, name in enumerate(Look._fields)}
 
     def restore(self, records):
         """The rows, and what follows from them."""
-        columns = (records[name] for name in ("step", "discrepancy", "error", "drift"))
-        self._rows = [(int(row[0]), *map(float, row[1:])) for row in zip(*columns, strict=True)]
+        columns = np.stack([records[name] for name in Look._fields], axis=1)
+        self._rows = [Look(int(step), *rest) for step, *rest in columns.tolist()]
         self._decide()
 
     def num_extra_gradients(self, num_steps):
         """One pass over all data a look."""
-        steps = np.array([row[0] for row in self._rows])
+        steps = np.array([row.step for row in self._rows])
         return np.searchsorted(steps, np.arange(1, num_steps + 1), side="right") * self._num_batches

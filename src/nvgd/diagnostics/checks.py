@@ -90,12 +90,16 @@ def gather(
     scores: Float[np.ndarray, "n d"],
     log_densities: Float[np.ndarray, " n"],
     history: Mapping[str, np.ndarray],
-    num_kept: int,
+    num_together: int,
     names: Sequence[str],
     replicates: Sequence[Float[np.ndarray, "n d"]],
     thresholds: Thresholds,
 ) -> Evidence:
-    """Take every measure of particles whose scores are finite."""
+    """Take every measure of particles whose scores are finite.
+
+    Arguments:
+        num_together: particles of one state, which the history is a mean over.
+    """
     particles, scores = np.asarray(particles, np.float64), np.asarray(scores, np.float64)
     view = standardise(particles, scores)
     directions = [f"principal direction {k + 1}" for k in range(particles.shape[1])]
@@ -131,10 +135,10 @@ def gather(
     log_density_trend = None
     if "log_density" in history:
         spread = robust_spread(log_densities)
-        noise = spread / math.sqrt(len(particles) / num_kept)
+        noise = spread / math.sqrt(num_together)
         log_density_trend = trend(history["log_density"], noise)
         checks |= _trends(log_density_trend, spread, history, thresholds)
-    checks |= _shares(history, len(particles) // num_kept, thresholds)
+    checks |= _shares(history, num_together, thresholds)
     total = math.sqrt(float(np.sum(particles.var(axis=0))))
     moved = distance_moved(history) / max(total, 1e-300) if "step_norm" in history else math.inf
     error = checks["variance ratio"].error or 0.0

@@ -5,11 +5,16 @@ from typing import TYPE_CHECKING
 
 import jax
 import numpy as np
+from jaxtyping import Float
 
 from nvgd.diagnostics.checks import Thresholds, gather
+from nvgd.diagnostics.trend import apart
 from nvgd.diagnostics.verdict import MIN_PARTICLES, Diagnosis, decide, stopped, too_few
 from nvgd.errors import InputError, check_count
 from nvgd.recipes import known_recipe
+
+# Coordinates whose correlation in time is looked at, at most.
+MAX_WATCHED = 20
 
 if TYPE_CHECKING:
     from nvgd.posterior import Posterior
@@ -31,17 +36,32 @@ def diagnose(posterior: "Posterior", num_replicates: int = 0) -> Diagnosis:
             f"the log density or its gradient is not finite at {num_faulty} of {num_particles} "
             "particles."
         )
+    rows = _independent(particles, log_densities, posterior.num_kept)
+    if len(rows) < MIN_PARTICLES:
+        return too_few(len(rows))
     evidence = gather(
-        particles,
-        scores,
-        log_densities,
+        particles[rows],
+        scores[rows],
+        log_densities[rows],
         posterior.history,
-        posterior.num_kept,
+        num_particles // posterior.num_kept,
         coordinate_names(posterior),
         _replicates(posterior, num_replicates),
         Thresholds(),
     )
-    return decide(evidence, num_particles, posterior.num_steps, posterior.method)
+    return decide(evidence, len(rows), posterior.num_steps, posterior.method)
+
+
+def _independent(
+    particles: Float[np.ndarray, "n d"], log_densities: Float[np.ndarray, " n"], num_kept: int
+) -> np.ndarray:
+    """Rows of states of a thinned run that lie far enough apart; all rows of any other run."""
+    rows = np.arange(len(particles)).reshape(num_kept, -1)
+    if num_kept == 1:
+        return rows[0]
+    watched = np.concatenate([log_densities[:, None], particles[:, :MAX_WATCHED]], axis=1)
+    series = np.asarray(watched, np.float64).reshape(*rows.shape, -1)
+    return rows[:: -apart(series)].ravel()
 
 
 def _replicates(posterior: "Posterior", num: int) -> list[np.ndarray]:

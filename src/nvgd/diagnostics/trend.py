@@ -63,6 +63,26 @@ def trend(history: Float[np.ndarray, " t"], noise: float) -> Trend | None:
     return Trend(float(drift), float(error), more)
 
 
+def apart(values: Float[np.ndarray, "t n k"], max_lag: int = 500) -> int:
+    """How many states of a thinned run lie between two that are nearly independent.
+
+    The integrated autocorrelation time 1 + 2Σρ of each column, over all particles together, summed
+    until ρ is lost in noise; the longest of them.
+    """
+    num_states = len(values)
+    centred = values - values.mean(axis=(0, 1))
+    variances = np.maximum(np.mean(centred**2, axis=(0, 1)), 1e-300)
+    times = np.ones(values.shape[2])
+    is_summed = np.ones(values.shape[2], bool)
+    for lag in range(1, min(num_states // 2, max_lag)):
+        correlations = np.mean(centred[lag:] * centred[:-lag], axis=(0, 1)) / variances
+        is_summed &= correlations > 0.05
+        if not is_summed.any():
+            break
+        times += np.where(is_summed, 2 * correlations, 0.0)
+    return max(math.ceil(times.max()), 1)
+
+
 def robust_spread(values: Float[np.ndarray, " n"]) -> float:
     """Standard deviation as the quartiles have it: stray particles do not count."""
     low, high = np.quantile(np.asarray(values, np.float64), (0.25, 0.75))
