@@ -7,6 +7,7 @@ from typing import Any
 import matplotlib.pyplot as plt
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.ticker import NullFormatter
 
 from nvgd.files import write_atomically
 
@@ -36,10 +37,12 @@ def draw(records: Sequence[dict[str, Any]], directory: Path) -> Path:
             axes.plot(*zip(*points, strict=True), color=COLOURS[record["method"]])
         axes.axhline(own[0]["level"], color="black", linestyle=":", linewidth=1)
         axes.set(xscale="log", yscale="log", title=target, xlabel="processor seconds")
+        # Less than a decade would be labelled at every digit.
+        axes.xaxis.set_minor_formatter(NullFormatter())
     panels[0][0].set_ylabel("energy distance")
     handles = [Line2D([], [], color=colour) for colour in COLOURS.values()]
-    figure.legend(handles, list(COLOURS), loc="lower center", ncols=7, frameon=False, fontsize=8)
-    figure.tight_layout(rect=(0, 0.07, 1, 1))
+    figure.legend(handles, list(COLOURS), loc="lower center", ncols=4, frameon=False, fontsize=8)
+    figure.tight_layout(rect=(0, 0.12, 1, 1))
     return _saved(figure, directory / "time-to-accuracy.png")
 
 
