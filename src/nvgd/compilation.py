@@ -14,7 +14,7 @@ def keep_compiled_programs() -> None:
     What the user has set comes first: `JAX_ENABLE_COMPILATION_CACHE=false` switches it off, and
     `JAX_COMPILATION_CACHE_DIR` moves it.
     """
-    if jax.config.jax_compilation_cache_dir is not None:
+    if jax.config.values["jax_compilation_cache_dir"] is not None:
         return
     directory = cache_directory() / "compiled"
     try:
