@@ -78,7 +78,7 @@ CASES = {
     "run(initial=np.ones((4, 2)) * 1j)": "initial must hold real numbers",
     # Run settings.
     "run(num_steps=0)": "num_steps must be a whole number ≥ 1, got 0",
-    "run(num_steps='many')": "num_steps must be a whole number ≥ 1, got 'many'",
+    "run(num_steps='many')": "num_steps must be a whole number or \"auto\", got 'many'",
     "run(seed=-1)": "seed must be a whole number ≥ 0, got -1",
     "run(thin=4)": "thin must be at most num_steps, 3, got 4",
     "run(thin=0)": "thin must be a whole number ≥ 1, got 0",
@@ -105,11 +105,11 @@ CASES = {
     "nvgd.NVGD(learning_rate=0)": "learning_rate must be a finite number > 0, got 0",
     "nvgd.NVGD(patience=0)": "patience must be a whole number ≥ 1, got 0",
     "nvgd.NVGD(max_inner_steps=1.5)": "max_inner_steps must be a whole number ≥ 1, got 1.5",
-    "nvgd.NVGD(train_fraction=1.0)": "train_fraction must lie strictly between 0 and 1, got 1.0",
+    "nvgd.NVGD.paper(train_fraction=1.0)": "train_fraction must lie strictly between 0 and 1, got 1.0",
     "nvgd.NVGD(output_layer='guessed')": "output_layer must be one of 'trained', 'solved'",
-    "nvgd.NVGD(divergence='fast')": "divergence must be one of 'auto', 'exact', 'hutchinson'",
-    "nvgd.NVGD(witness_optimizer='adam')": "witness_optimizer must be an optax transformation",
-    "nvgd.NVGD(witness=3)": "witness must be an Equinox module, got 3",
+    "nvgd.NVGD.paper(divergence='fast')": "divergence must be one of 'auto', 'exact', 'hutchinson'",
+    "nvgd.NVGD.paper(witness_optimizer='adam')": "witness_optimizer must be an optax transformation",
+    "nvgd.NVGD.paper(witness=3)": "witness must be an Equinox module, got 3",
     "nvgd.NVGD(coordinates='diagonal')": r"coordinates must be .*Identity\(\).*got 'diagonal'",
     "nvgd.HutchinsonDivergence('uniform')": "distribution must be one of 'rademacher', 'gaussian'",
     "nvgd.HutchinsonDivergence(num_probes=0)": "num_probes must be a whole number ≥ 1, got 0",
@@ -120,13 +120,13 @@ CASES = {
         r"LangevinDirection adds noise .* cannot be moved by Optax: use Euler\(step_size\)"
     ),
     # Witnesses.
-    "run(flow=nvgd.NVGD(witness=eqx.nn.Linear(2, 3, key=jax.random.key(0))))": (
+    "run(flow=nvgd.NVGD.paper(witness=eqx.nn.Linear(2, 3, key=jax.random.key(0))))": (
         r"shape \(2,\) to a velocity of the same shape, got \(3,\); set its output size to 2"
     ),
-    "run(flow=nvgd.NVGD(witness=nvgd.MLP(3, key=jax.random.key(0))))": (
+    "run(flow=nvgd.NVGD.paper(witness=nvgd.MLP(3, key=jax.random.key(0))))": (
         r"witness could not be evaluated at a position of shape \(2,\)"
     ),
-    "run(flow=nvgd.NVGD(witness=jnp.tanh))": "no floating-point parameters to train",
+    "run(flow=nvgd.NVGD.paper(witness=jnp.tanh))": "no floating-point parameters to train",
     "nvgd.MLP(2, width=0, key=jax.random.key(0))": "width must be a whole number ≥ 1, got 0",
     # Targets.
     "nvgd.Target(good, dim=2, names=['a'])": "names must be 2 different strings",
@@ -197,12 +197,12 @@ def test_wrong_input_is_named_in_one_sentence(messages, code, pattern):
 
 ODD_BUT_LEGAL = [
     "run(flow=nvgd.ULA(np.float32(0.1)), thin=np.int64(2), num_steps=np.int64(4))",
-    "run(flow=nvgd.NVGD(train_fraction=np.float64(0.5), restore_best=np.bool_(True)))",
-    "run(flow=nvgd.NVGD(divergence=nvgd.HutchinsonDivergence(num_probes=np.int64(2))))",
+    "run(flow=nvgd.NVGD.paper(train_fraction=np.float64(0.5), restore_best=np.bool_(True)))",
+    "run(flow=nvgd.NVGD.paper(divergence=nvgd.HutchinsonDivergence(num_probes=np.int64(2))))",
     "run(flow=nvgd.SVGD(rescale=np.bool_(True), kernel=nvgd.RBF(np.float64(1.0))))",
     "run(flow=nvgd.SVGD(), dim=1, num_particles=2)",
     "run(flow=nvgd.SVGD(), num_particles=None, initial=[[0.0, 1.0], [2.0, 3.0]])",
-    "run(flow=nvgd.NVGD(witness=eqx.nn.MLP(2, 2, 8, 1, key=jax.random.key(0))))",
+    "run(flow=nvgd.NVGD.paper(witness=eqx.nn.MLP(2, 2, 8, 1, key=jax.random.key(0))))",
     "run(flow=nvgd.SVGD(optimizer=optax.MultiSteps(optax.adam(0.1), 2)))",
     "metrics.energy_distance(np.arange(6).reshape(3, 2), np.ones((4, 2)))",
 ]

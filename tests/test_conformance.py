@@ -93,7 +93,7 @@ def test_particles_come_nearer_to_the_target(flow):
     reference = DENSITY.sample(jax.random.key(1), 500)
     before = nvgd.metrics.energy_distance(start, reference)
     after = nvgd.metrics.energy_distance(posterior.particles, reference)
-    assert after < 0.7 * before
+    assert after < 0.75 * before
 
 
 def test_minibatches_reach_every_method(flow):

@@ -73,8 +73,7 @@ def search(density, particles, num_fits=5) -> Any:
     return frame, state, scores
 
 
-@pytest.mark.parametrize("where", ["start", "end"])
-@pytest.mark.parametrize("dim", [2, 5])
+@pytest.mark.parametrize(("dim", "where"), [(2, "end"), (5, "start")])
 def test_the_driver_of_a_rotated_funnel_is_found_from_the_scores(dim, where):
     funnel, turn = Funnel(dim), rotation(dim)
     particles = jax.random.normal(jax.random.key(1), (200, dim))

@@ -143,7 +143,9 @@ def test_control_variates_leave_the_mean_and_take_the_noise():
 
 
 @pytest.mark.xdist_group("data")
-@pytest.mark.parametrize("flow", [nvgd.SGLD(3e-4), nvgd.NVGD(3e-4, learning_rate=1e-2, width=8)])
+@pytest.mark.parametrize(
+    "flow", [nvgd.SGLD(3e-4), nvgd.NVGD.paper(3e-4, learning_rate=1e-2, width=8)]
+)
 def test_control_variates_steady_every_method(flow):
     """The ensemble's mean shakes with the batches, all particles seeing the same one."""
     step = eqx.filter_jit(flow.step)

@@ -121,7 +121,7 @@ def test_a_directory_with_other_contents_is_refused_and_left_alone(tmp_path, cap
         (["reproduce", "stein", "--out", str(tmp_path)], "must be new or empty"),
         (["reproduce", "stein", "--out", str(tmp_path / "no"), "--resume"], "no run to resume"),
         (["plot", str(tmp_path)], "is not a results directory"),
-        (["plot", str(tmp_path / "cut")], "holds 2 of 3 tasks: finish the run"),
+        (["plot", str(tmp_path / "cut")], "holds 5 of 6 tasks: finish the run"),
         (["reproduce", "covertype", "--data-dir", str(tmp_path)], "must hold covertype.npz"),
     ]
     for arguments, message in cases:

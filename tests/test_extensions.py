@@ -44,7 +44,7 @@ def test_cycles_end_at_the_target_itself():
 
 
 def test_annealing_finds_the_weight_of_a_mode_where_the_plain_flow_stays():
-    mixture = GaussianMixture([[-4.0, 0.0], [4.0, 0.0]], 1.0, [0.3, 0.7])
+    mixture = GaussianMixture([[-4.0, 0.0], [4.0, 0.0]], [1.0, 1.0], [0.3, 0.7])
     target = nvgd.Target(mixture.log_density, dim=2)
     start = jax.random.normal(jax.random.key(1), (200, 2)) - jnp.array([4.0, 0.0])
 

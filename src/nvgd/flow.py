@@ -85,9 +85,11 @@ class ParticleFlow(eqx.Module):
             )
         self.direction.check_target(target)
         self.mover.check_target(target)
+        coordinates = self.coordinates
+        is_noisy = target.batch_size is not None
         return FlowState(
             particles,
-            self.coordinates.init(particles),
+            (coordinates.init_for_minibatches if is_noisy else coordinates.init)(particles),
             self.direction.init(particles, key=key),
             self.mover.init(particles),
             jnp.array(0),

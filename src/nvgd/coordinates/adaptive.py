@@ -26,6 +26,10 @@ class AdaptiveState(NamedTuple):
     is_known: Bool[Array, ""]
 
 
+class NoSearch(NamedTuple):
+    """The state where scores are too noisy to tell a driver from."""
+
+
 class _Composed(AbstractFrame):
     outer: DriverFrame
     inner: AffineFrame
@@ -40,7 +44,7 @@ class _Composed(AbstractFrame):
         return self.outer.log_volumes(self.inner.restore(expressed))
 
 
-class Adaptive(AbstractCoordinates[AdaptiveState | None]):
+class Adaptive(AbstractCoordinates[AdaptiveState | NoSearch | None]):
     """Coordinates learned from particles and scores; the step is in units of their own spread.
 
     Whitened by a robust scatter of the particles (a Student-t fit, which stray particles do not
@@ -49,7 +53,8 @@ class Adaptive(AbstractCoordinates[AdaptiveState | None]):
     whitened ones: the misfit is the mean of log(1 + |∇log p(u) + u|²/d) over the particles.
 
     With fewer than 1.25 particles a dimension a scatter cannot be estimated: medians and robust
-    standard deviations of the coordinates are used then, and no driver.
+    standard deviations of the coordinates are used then, and no driver. Nor is one looked for where
+    scores come from minibatches: their noise would decide.
 
     Arguments:
         search_every: steps between two searches for a driver.
@@ -69,10 +74,17 @@ class Adaptive(AbstractCoordinates[AdaptiveState | None]):
         frame = DriverFrame.affine(zeros, jnp.eye(dim, dtype=particles.dtype))
         return AdaptiveState(frame, zeros, jnp.array(False))
 
+    def init_for_minibatches(self, particles):
+        """No driver, ever."""
+        state = self.init(particles)
+        return None if state is None else NoSearch()
+
     def fit(self, particles, scores, state, *, step):
         """The driver if it is its turn, then the scatter."""
         if state is None:
             return DiagonalFrame(*coordinate_scales(particles)), None
+        if isinstance(state, NoSearch):
+            return AffineFrame(*student_scatter(particles, COARSE)), state
         # Every step at first: the particles move fast then.
         is_due = (step % self.search_every == 0) | (step < self.search_every)
         state = jax.lax.cond(

@@ -46,6 +46,10 @@ class AbstractCoordinates(eqx.Module, Generic[State]):
     def init(self, particles: Float[Array, "n d"]) -> State:
         """What the first fit needs to know."""
 
+    def init_for_minibatches(self, particles: Float[Array, "n d"]) -> State:
+        """The same if the scores will come from minibatches, and so be noisy."""
+        return self.init(particles)
+
     @abstractmethod
     def fit(
         self,

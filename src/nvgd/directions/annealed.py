@@ -24,7 +24,7 @@ from nvgd.errors import (
 TemperatureSchedule = Callable[[Float[Array, ""]], Float[Array, ""]]
 
 
-def as_length(num_steps: float | Array | None) -> Float[Array, ""] | None:
+def as_length(num_steps: float | int | Array | None) -> Float[Array, ""] | None:
     """A run's length as an array, so that runs of different lengths share one program."""
     return None if num_steps is None else jnp.asarray(num_steps, float)
 

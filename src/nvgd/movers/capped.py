@@ -223,7 +223,9 @@ class Capped(AbstractMover[CappedState]):
         own = velocities - shared
         if is_noisy:
             state = state._replace(shared=state.shared.add(shared), own=state.own.add(own))
-            shared, own = state.shared.gain(step) * shared, state.own.gain(step) * own
+            # Together the particles can afford larger steps: the gain guards against overshooting.
+            shared = COMMON_CAPS * state.shared.gain(step) * shared
+            own = state.own.gain(step) * own
         is_capped = self.step_size * _speeds(own) > self.cap
         state = state._replace(share_capped=jnp.mean(is_capped.astype(own.dtype)))
         shift = self._capped(shared, COMMON_CAPS * self.cap)
