@@ -5,7 +5,8 @@ import optax
 import nvgd
 
 METHODS: dict[str, nvgd.ParticleFlow] = {
-    "nvgd": nvgd.NVGD(),
+    # Its own coordinates take long to compile, and have tests of their own.
+    "nvgd": nvgd.NVGD(coordinates=nvgd.Diagonal()),
     "nvgd-paper": nvgd.NVGD.paper(0.1, learning_rate=1e-2, max_inner_steps=10),
     "nvgd-paper-variants": nvgd.NVGD.paper(
         optimizer=optax.adam(2e-2),

@@ -43,7 +43,7 @@ class Sweep(Experiment):
     """Of Adam on the witness."""
 
     name: ClassVar[str] = "sweep"
-    quick_limits: ClassVar[dict[str, int]] = {"max_dim": 2, "num_steps": 100}
+    quick_limits: ClassVar[dict[str, int]] = {"max_dim": 3, "num_steps": 50}
 
     def __post_init__(self):
         super().__post_init__()
