@@ -3,7 +3,8 @@
 from typing import Any
 
 import nvgd
-from nvgd.coordinates import AbstractCoordinates, AffineFrame
+from nvgd.coordinates import AbstractCoordinates
+from nvgd.coordinates.base import AffineFrame
 from nvgd.robust import student_scatter
 
 NEVER = 10**9
