@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Callable
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
@@ -87,9 +87,8 @@ class Stein(Experiment):
             optimum=optimum,
             kernelised=_kernelised_discrepancy(train, score(train), held_out, best),
         )
-        learner = (_PaperLearner if task.method == PAPER else _DefaultLearner)(
-            train, score, self.learning_rate, witness_key, run_key
-        )
+        given = _Given(train, score, self.learning_rate, witness_key, run_key)
+        learner = (_PaperLearner if task.method == PAPER else _DefaultLearner)(given)
         for step in [*range(0, self.num_steps, self.measure_every), self.num_steps]:
             values = learner.field(held_out)
             overlap = jnp.mean(jnp.sum(values * best(held_out), axis=-1))
@@ -163,22 +162,24 @@ class Stein(Experiment):
         return [path]
 
 
+class _Given(NamedTuple):
+    """What both forms learn from; the rate is the paper's."""
+
+    particles: Array
+    score: Callable[[Array], Array]
+    learning_rate: float
+    witness_key: PRNGKeyArray
+    run_key: PRNGKeyArray
+
+
 class _PaperLearner:
     """The whole field is a network, trained as the paper does."""
 
-    def __init__(
-        self,
-        particles: Array,
-        score: Callable[[Array], Array],
-        learning_rate: float,
-        witness_key: PRNGKeyArray,
-        run_key: PRNGKeyArray,
-    ):
-        self._particles, self._scores = particles, score(particles)
-        self._learning_rate, self._key = learning_rate, run_key
-        self._witness = MLP(particles.shape[1], key=witness_key)
+    def __init__(self, given: _Given):
+        self._given = given
+        self._witness = MLP(given.particles.shape[1], key=given.witness_key)
         parameters = eqx.filter(self._witness, eqx.is_array)
-        self._optimizer = optax.adam(learning_rate).init(parameters)
+        self._optimizer = optax.adam(given.learning_rate).init(parameters)
 
     def field(self, held_out: Array) -> Array:
         """The network's values."""
@@ -189,43 +190,35 @@ class _PaperLearner:
         self._witness, self._optimizer = _ascend(
             self._witness,
             self._optimizer,
-            self._particles,
-            self._scores,
-            self._learning_rate,
+            self._given.particles,
+            self._given.score(self._given.particles),
+            self._given.learning_rate,
             num_steps,
-            jax.random.fold_in(self._key, step),
+            jax.random.fold_in(self._given.run_key, step),
         )
 
 
 class _DefaultLearner:
     """Score and normal repulsion are given; a network learns what remains, with its own rate."""
 
-    def __init__(
-        self,
-        particles: Array,
-        score: Callable[[Array], Array],
-        learning_rate: float,
-        witness_key: PRNGKeyArray,
-        run_key: PRNGKeyArray,
-    ):
-        del learning_rate
-        self._particles, self._score, self._key = particles, score, run_key
-        self._state = NVGD().direction.init(particles, key=witness_key)
+    def __init__(self, given: _Given):
+        self._given = given
+        self._state = NVGD().direction.init(given.particles, key=given.witness_key)
         self._weight = jnp.zeros(())
 
     def field(self, held_out: Array) -> Array:
         """What the direction would be at these particles."""
         learned = jax.vmap(self._state.network.witness)(held_out)
-        return self._score(held_out) + normal_scores(held_out) + self._weight * learned
+        return self._given.score(held_out) + normal_scores(held_out) + self._weight * learned
 
     def train(self, step: int, num_steps: int) -> None:
         """At most `num_steps` of training, less if the held-out part tells to stop."""
         direction = NVGD(max_inner_steps=num_steps).direction
         _, self._state, diagnostics = eqx.filter_jit(direction)(
-            self._particles,
-            self._score(self._particles),
+            self._given.particles,
+            self._given.score(self._given.particles),
             self._state,
-            key=jax.random.fold_in(self._key, step),
+            key=jax.random.fold_in(self._given.run_key, step),
         )
         self._weight = diagnostics["network_weight"]
 

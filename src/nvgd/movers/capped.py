@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from nvgd.errors import check_count, check_positive, plain
 from nvgd.movers.base import AbstractMover
@@ -62,7 +62,8 @@ class CappedState(NamedTuple):
     shared: RunningMean
     own: RunningMean
     share_capped: Float[Array, ""]
-    """Of the particles that wanted to go further in the last step than they may."""
+    """Of the particles that wanted to go further in the last step than they may; of the
+    coordinates, where these have the caps."""
 
 
 class Capped(AbstractMover[CappedState]):
@@ -78,7 +79,7 @@ class Capped(AbstractMover[CappedState]):
     With minibatches v is a signal with noise, most of which all particles share. v̄ and v − v̄ are
     multiplied by |E v|²/E|v|², the expectations over the last ten steps: the gain that makes the
     expected error fall fastest, so that steps shrink once noise is all there is (Schaul, Zhang and
-    LeCun, "No more pesky learning rates", 2013).
+    LeCun, "No more pesky learning rates", 2013). With that guard ε is three times as large for v̄.
 
     With too few particles to know their scatter (fewer than 1.25 a dimension) the coordinates can
     only be scaled one by one. A cap for each coordinate, c over the root mean square of its
@@ -179,7 +180,9 @@ class Capped(AbstractMover[CappedState]):
             state = state._replace(own=state.own.add(velocities))
             mean = state.own.mean / (1 - MEMORY ** (step + 1.0)).astype(particles.dtype)
             among = mean if of_all is velocities else of_all
-            displacements = self._by_coordinate(mean, among)
+            speeds = jnp.sqrt(jnp.mean(among**2, axis=0))
+            displacements = jnp.minimum(self.step_size, self.cap / (speeds + 1e-12)) * mean
+            state = state._replace(share_capped=_share(self.step_size * speeds > self.cap, mean))
         decay = 0.1 ** jnp.clip(2 * step / self.horizon - 1, 0.0, 1.0)
         return particles + decay.astype(particles.dtype) * displacements, state
 
@@ -192,23 +195,28 @@ class Capped(AbstractMover[CappedState]):
         step: Int[Array, ""],
         key: PRNGKeyArray,
     ) -> Float[Array, "n d"]:
-        is_due = step % self.rebirth_every == self.rebirth_every - 1
+        phase = step % self.rebirth_every
         is_lost = jnp.any(jnp.isneginf(log_densities))
         done = step / self.horizon
+        rebirth_key, resampling_key = jax.random.split(key)
         moved = jax.lax.cond(
-            is_due | is_lost,
-            lambda: reborn(moved, log_densities, *others, done, key),
+            (phase == self.rebirth_every - 1) | is_lost,
+            lambda: reborn(moved, log_densities, *others, done, rebirth_key),
             lambda: moved,
         )
         num_others, dim = others[0].shape
         is_crowd = dim <= MOST_DIMENSIONS and can_fit_scatter(num_others, dim)
         if view is None or view.batch is not None or not is_crowd:
             return moved
-        # Early, the particles on their way would die for those that have arrived.
+        # Early, the particles on their way would die for those that have arrived. Never together
+        # with rebirths: a log density is that of the place where its particle was before.
+        is_due = (phase == self.rebirth_every // 2 - 1) & ~is_lost
         is_due = is_due & (done > EARLIEST) & (done < LATEST)
         volumes = view.frame.log_volumes(moved)
         return jax.lax.cond(
-            is_due, lambda: resampled(moved, log_densities + volumes, others[0], key), lambda: moved
+            is_due,
+            lambda: resampled(moved, log_densities + volumes, others[0], resampling_key),
+            lambda: moved,
         )
 
     def _displacements(
@@ -226,19 +234,17 @@ class Capped(AbstractMover[CappedState]):
             # Together the particles can afford larger steps: the gain guards against overshooting.
             shared = COMMON_CAPS * state.shared.gain(step) * shared
             own = state.own.gain(step) * own
-        is_capped = self.step_size * _speeds(own) > self.cap
-        state = state._replace(share_capped=jnp.mean(is_capped.astype(own.dtype)))
+        share_capped = _share(self.step_size * _speeds(own) > self.cap, own)
+        state = state._replace(share_capped=share_capped)
         shift = self._capped(shared, COMMON_CAPS * self.cap)
         return shift + self._capped(own, self.cap), state
 
-    def _by_coordinate(
-        self, velocities: Float[Array, "n d"], among: Float[Array, "m d"]
-    ) -> Float[Array, "n d"]:
-        speed = jnp.sqrt(jnp.mean(among**2, axis=0))
-        return jnp.minimum(self.step_size, self.cap / (speed + 1e-12)) * velocities
-
     def _capped(self, velocities: Float[Array, "n d"], cap: float) -> Float[Array, "n d"]:
         return jnp.minimum(self.step_size, cap / (_speeds(velocities) + 1e-12)) * velocities
+
+
+def _share(is_true: Bool[Array, "..."], like: Float[Array, "..."]) -> Float[Array, ""]:
+    return jnp.mean(is_true.astype(like.dtype))
 
 
 def _speeds(velocities: Float[Array, "n d"]) -> Float[Array, "n 1"]:
