@@ -88,6 +88,15 @@ def test_a_direction_that_collapsed_is_found_among_ten():
     assert np.isclose(check.value, 0.04, atol=0.02)
 
 
+def test_particles_that_balance_each_other_are_no_alarm():
+    """As a flow leaves them: of exactly unit covariance, narrow in a fold where wide elsewhere."""
+    for seed in range(10):
+        x = np.random.default_rng(seed).normal(size=(100, 3))
+        x = x - x.mean(axis=0)
+        x = np.linalg.solve(np.linalg.cholesky(np.cov(x.T)), x.T).T
+        assert np.all(np.abs(principal_ratios(x, -x).significances) < 1)
+
+
 def test_identities_are_what_they_say():
     """For a normal target of unit variance: mean score −shift, ratios the variances."""
     x = np.random.default_rng(1).normal(size=(20_000, 3)) * [0.5, 1.0, 2.0] + [0.0, 0.3, 0.0]

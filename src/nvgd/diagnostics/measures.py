@@ -78,26 +78,43 @@ def principal_ratios(
 ) -> Identities:
     """The same along principal directions of the particles, widest first.
 
-    Directions come from all folds but one and are judged on that one: found on the same particles,
-    the narrowest would look too narrow even for exact draws. Empty with too few particles.
+    Found and judged on the same particles, the narrowest would look too narrow even for exact draws;
+    so they are also found on all folds but one and judged on that one. That alone would not do
+    either: particles that balance each other, as those of a flow do, are narrow in a fold where
+    they are wide in the others. What counts is the milder of both. Empty with too few particles.
     """
     num, dim = particles.shape
     if dim < 2 or num < 2 * PARTICLES_PER_DIMENSION * dim:
         return Identities(*np.empty((3, 0)))
     scale = np.maximum(particles.std(axis=0), np.finfo(np.float32).tiny)
     positions, scores = (particles - particles.mean(axis=0)) / scale, scores * scale
-    products = np.empty((num, dim))
+
+    def products(found_on: np.ndarray, judged_on: np.ndarray) -> np.ndarray:
+        _, directions = np.linalg.eigh(np.cov(positions[found_on].T))
+        directions = directions[:, ::-1]
+        return (positions[judged_on] @ directions) * -(scores[judged_on] @ directions)
+
+    held_out = np.empty((num, dim))
     for fold in range(NUM_FOLDS):
         held = np.arange(num) % NUM_FOLDS == fold
-        _, directions = np.linalg.eigh(np.cov(positions[~held].T))
-        directions = directions[:, ::-1]
-        products[held] = (positions[held] @ directions) * -(scores[held] @ directions)
-    return _ratios(products)
+        held_out[held] = products(~held, held)
+    everyone = np.ones(num, bool)
+    return _milder(_ratios(products(everyone, everyone)), _ratios(held_out))
 
 
 def overall_ratio(view: View) -> Identities:
     """−E[(x − μ)·∇log p]/d = 1."""
     return _ratios(np.mean(view.positions * -view.scores, axis=1, keepdims=True))
+
+
+def _milder(first: Identities, second: Identities) -> Identities:
+    """Of each identity the one that is less significant; of no significance if they disagree."""
+    is_first = np.abs(first.significances) < np.abs(second.significances)
+    values, errors, significance = (
+        np.where(is_first, mine, other) for mine, other in zip(first, second, strict=True)
+    )
+    agree = first.significances * second.significances > 0
+    return Identities(values, errors, np.where(agree, significance, 0.0))
 
 
 def _ratios(products: Float[np.ndarray, "n k"]) -> Identities:

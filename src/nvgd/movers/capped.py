@@ -21,8 +21,8 @@ COMMON_CAPS = 3.0
 MEMORY = 0.9
 # However noisy, steps are not made smaller than this share.
 SMALLEST_GAIN = 0.01
-# When resampling begins, as a share of the run.
-EARLIEST = 0.2
+# When resampling begins, in periods of it.
+EARLIEST = 5
 
 
 class RunningMean(NamedTuple):
@@ -86,7 +86,7 @@ class Capped(AbstractMover[CappedState]):
     velocities over particles, takes the place of those above: Adam's normalisation, over the
     ensemble instead of over time; v is averaged over ten steps then.
 
-    Between modes no path leads at all. Every so many steps, from a fifth to 70 % of the run, the
+    Between modes no path leads at all. Every so many steps, from the hundredth to 70 % of the run, the
     particles are resampled a little towards where there are too few (`nvgd.movers.rebirth`): the
     weights of separate modes settle so. Not with minibatches, whose log densities are too noisy,
     and not in more than ten dimensions, where a density cannot be told from so few particles.
@@ -99,7 +99,8 @@ class Capped(AbstractMover[CappedState]):
     Arguments:
         step_size: ε.
         cap: c.
-        rebirth_every: steps between rebirths.
+        rebirth_every: steps between rebirths, and between resamplings, which begin after five times
+            as many.
     """
 
     step_size: float = eqx.field(default=0.1, converter=plain)
@@ -211,7 +212,7 @@ class Capped(AbstractMover[CappedState]):
         # Early, the particles on their way would die for those that have arrived. Never together
         # with rebirths: a log density is that of the place where its particle was before.
         is_due = (phase == self.rebirth_every // 2 - 1) & ~is_lost
-        is_due = is_due & (done > EARLIEST) & (done < LATEST)
+        is_due = is_due & (step >= EARLIEST * self.rebirth_every) & (done < LATEST)
         volumes = view.frame.log_volumes(moved)
         return jax.lax.cond(
             is_due,
