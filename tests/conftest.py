@@ -1,4 +1,5 @@
 import os
+import tempfile
 
 # Pictures are drawn to files only.
 os.environ.setdefault("MPLBACKEND", "agg")
@@ -9,5 +10,9 @@ _worker = os.environ.get("PYTEST_XDIST_WORKER")
 if _worker is not None and hasattr(os, "sched_setaffinity"):
     _cores = sorted(os.sched_getaffinity(0))
     os.sched_setaffinity(0, {_cores[int(_worker.removeprefix("gw")) % len(_cores)]})
-# The suite leaves nothing in the user's cache.
-os.environ.setdefault("JAX_ENABLE_COMPILATION_CACHE", "false")
+# Programs that several tests need are compiled once; nothing is left in the user's cache.
+if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
+    # Pytest's processes inherit the first one's.
+    _cache = tempfile.TemporaryDirectory(prefix="nvgd-tests-")
+    os.environ["JAX_COMPILATION_CACHE_DIR"] = _cache.name
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.3")

@@ -133,21 +133,26 @@ def find_driver(
     before = _unit(lower.T @ covector)
     before = jnp.where(is_known, before, _unit(-_precision_slopes(given, *given, 0.0)))
 
-    def iterate(_: Array | int, driver: _Driver) -> _Driver:
-        """Slopes for the direction, and, unless it is held, a direction for the slopes."""
-        slopes = _slopes(_split(given, driver.direction, driver.slopes))
-        split = _split(given, driver.direction, slopes)
-        return driver._replace(
-            direction=jnp.where(driver.is_held, driver.direction, _direction(given, split, slopes)),
-            slopes=slopes,
-            split=split,
+    def refine(i: Array, driver: _Driver) -> _Driver:
+        """In turn: slopes for the direction, and, unless it is held, a direction for the slopes."""
+        split = _split(given, driver.direction, driver.slopes)
+        return jax.lax.cond(
+            i % 2 == 0,
+            lambda: driver._replace(split=split, slopes=_slopes(split)),
+            lambda: driver._replace(
+                split=split,
+                direction=jnp.where(
+                    driver.is_held, driver.direction, _direction(given, split, driver.slopes)
+                ),
+            ),
         )
 
     def build(found: Array, share: Array) -> tuple[Array, DriverFrame]:
         is_held = share > 0
         mixed = _unit(share * before + (1 - share) * found)
-        start = _Driver(mixed, slopes, _split(given, mixed, slopes), is_held)
-        driver = jax.lax.fori_loop(0, 3, iterate, start)
+        nothing = jax.eval_shape(_split, given, mixed, slopes)
+        nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), nothing)
+        driver = jax.lax.fori_loop(0, 6, refine, _Driver(mixed, slopes, nothing, is_held))
         direction = jnp.where(driver.direction @ before < 0, -driver.direction, driver.direction)
         split = driver.split
         return direction, DriverFrame(
@@ -177,7 +182,8 @@ def _split(given: _Given, direction: Array, slopes: Array) -> _Split:
     """t along the direction, and where the rest is given t, as scores and particles tell."""
     rotation = _rotation_onto(direction)
     rotated, scores = given.positions @ rotation, given.scores @ rotation
-    origin = median(rotated[:, 0])
+    middle = median(rotated)
+    origin = middle[0]
     t = rotated[:, 0] - origin
     bound = 4 * spread(t)
     unit = jnp.std(jnp.clip(t, -bound, bound)) + TINY
@@ -205,7 +211,7 @@ def _split(given: _Given, direction: Array, slopes: Array) -> _Split:
 
         return jax.lax.fori_loop(0, 2, reweigh, (offsets, tilts))
 
-    offsets, tilts = fit(rest, median(rest), jnp.zeros_like(rest[0]), 0.0)
+    offsets, tilts = fit(rest, middle[1:], jnp.zeros_like(rest[0]), 0.0)
     residuals = (rest - offsets - tilts * t[:, None]) / widths
     metric = _metric(residuals, others * widths)
     # x + Σ∇log p is the mean of a normal density, whatever x.
@@ -270,7 +276,7 @@ def _metric(residuals: Float[Array, "n e"], scores: Float[Array, "n e"]) -> Floa
     If scores are −P times residuals, as those of a normal density are, WWᵀ is P⁻¹ exactly,
     however few the particles are and whatever their distribution is.
     """
-    widths, heights = spread(residuals), spread(scores)
+    widths, heights = jnp.split(spread(jnp.concatenate([residuals, scores], axis=1)), 2)
     residuals, scores = residuals / widths, scores / heights
     squares = jnp.mean(residuals**2, axis=1) + jnp.mean(scores**2, axis=1)
     weights = 1 / (1 + squares / 2)

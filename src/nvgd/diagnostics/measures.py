@@ -78,9 +78,9 @@ def principal_ratios(
 ) -> Identities:
     """The same along principal directions of the particles, widest first.
 
-    Found and judged on the same particles, the narrowest would look too narrow even for exact draws;
-    so they are also found on all folds but one and judged on that one. That alone would not do
-    either: particles that balance each other, as those of a flow do, are narrow in a fold where
+    Found and judged on the same particles, the narrowest would look too narrow even for exact
+    draws; so they are also found on all folds but one and judged on that one. That alone would not
+    do either: particles that balance each other, as those of a flow do, are narrow in a fold where
     they are wide in the others. What counts is the milder of both. Empty with too few particles.
     """
     num, dim = particles.shape

@@ -86,10 +86,10 @@ class Capped(AbstractMover[CappedState]):
     velocities over particles, takes the place of those above: Adam's normalisation, over the
     ensemble instead of over time; v is averaged over ten steps then.
 
-    Between modes no path leads at all. Every so many steps, from the hundredth to 70 % of the run, the
-    particles are resampled a little towards where there are too few (`nvgd.movers.rebirth`): the
-    weights of separate modes settle so. Not with minibatches, whose log densities are too noisy,
-    and not in more than ten dimensions, where a density cannot be told from so few particles.
+    Between modes no path leads at all. Every so many steps, from the hundredth to 70 % of the run,
+    the particles are resampled a little towards where there are too few (`nvgd.movers.rebirth`):
+    the weights of separate modes settle so. Not with minibatches, whose log densities are too
+    noisy, and not in more than ten dimensions, where a density cannot be told from so few particles.
 
     Particles that are stranded, with a log density so far below the others' that no path of
     sensible length leads back, are reborn every so many steps beside one of the better half: until
