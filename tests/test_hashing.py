@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from nvgd.hashing import random_order, random_signs, random_words
+from nvgd.hashing import random_signs, random_split, random_words, rows_of
 
 KEY = jax.random.key(3)
 SINGLE, HALF = jnp.dtype(jnp.float32), jnp.dtype(jnp.float16)
@@ -33,11 +33,25 @@ def test_every_bit_of_the_words_is_fair():
 
 def test_orders_are_permutations_in_which_every_place_is_equally_likely():
     keys = jax.random.split(KEY, 3000)
-    orders = np.asarray(jax.vmap(lambda key: random_order(key, 6))(keys))
+    parts = jax.vmap(lambda key: random_split(key, 6, 4))(keys)
+    assert [part.shape for part in parts] == [(3000, 1, 4), (3000, 1, 2)]
+    orders = np.concatenate(parts, axis=2)[:, 0]
     assert np.array_equal(np.sort(orders, axis=1), np.broadcast_to(np.arange(6), orders.shape))
     counts = np.array([[np.sum(orders[:, place] == i) for i in range(6)] for place in range(6)])
     # Each is binomial with mean 500 and standard deviation 20.4.
     assert np.max(np.abs(counts - 500)) < 4.5 * 20.4
+
+
+def test_splits_take_the_same_share_of_every_crowd():
+    first, second = random_split(KEY, 1024, 700)
+    assert (first.shape, second.shape) == ((4, 175), (4, 81))
+    values = jnp.arange(1024.0)
+    rows = np.concatenate([rows_of(values, first), rows_of(values, second)])
+    assert np.array_equal(np.sort(rows), values)
+    assert np.array_equal(np.unique(rows_of(values, first) // 256, return_counts=True)[1], [175] * 4)
+    # At least one on either side, however unequal the shares are.
+    assert [part.shape[1] for part in random_split(KEY, 2, 0)] == [1, 1]
+    assert [part.shape[1] for part in random_split(KEY, 2, 2)] == [1, 1]
 
 
 def test_shapes_dtypes_and_traced_streams():

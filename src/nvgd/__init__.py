@@ -3,7 +3,7 @@
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from nvgd.checkpoints import CheckpointRefused
+from nvgd.checkpoints import CheckpointFailed, CheckpointRefused
 from nvgd.coordinates import Adaptive, Curved, Diagonal, Identity, Preconditioned, Whitened
 from nvgd.data import BatchStream
 from nvgd.diagnostics import Diagnosis
@@ -40,6 +40,7 @@ from nvgd.movers import (
 from nvgd.posterior import Posterior, load
 from nvgd.regularisers import PowerNorm, QuadraticForm
 from nvgd.sampling import NoRest, RunStopped, sample
+from nvgd.sharding import device_mesh
 from nvgd.starts import Jittered
 from nvgd.stein import (
     divergence,
@@ -101,6 +102,7 @@ __all__ = [
     "Annealed",
     "BatchStream",
     "Capped",
+    "CheckpointFailed",
     "CheckpointRefused",
     "Curved",
     "Cycles",
@@ -145,6 +147,7 @@ __all__ = [
     "Weighted",
     "Whitened",
     "densities",
+    "device_mesh",
     "divergence",
     "fisher_information",
     "from_numpyro",

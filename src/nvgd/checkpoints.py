@@ -24,6 +24,7 @@ from nvgd.chunks import CAPACITY
 from nvgd.errors import InputError, check_count
 from nvgd.files import output_directory
 from nvgd.flow import FlowInfo
+from nvgd.processes import is_first_process
 from nvgd.runs import Run, first_of
 from nvgd.watching import Watch
 
@@ -37,6 +38,10 @@ TOLERANCE = 1e-3
 
 class CheckpointRefused(UserWarning):
     """A checkpoint that could not be used, where the one before it could."""
+
+
+class CheckpointFailed(UserWarning):
+    """A checkpoint that could not be written; the run goes on without it."""
 
 
 class Checkpoints:
@@ -69,8 +74,8 @@ class Checkpoints:
         diagnostics = infos.pop("diagnostics")
         arrays = {
             **self._start,
-            **tree_to_arrays(run.state, "state"),
-            **tree_to_arrays(run.previous, "previous"),
+            **tree_to_arrays(run.whole_state, "state"),
+            **tree_to_arrays(run.whole_previous, "previous"),
             **{f"info/{name}": values for name, values in infos.items()},
             **{f"diagnostics/{name}": values for name, values in diagnostics.items()},
             **{f"metrics/{name}": values for name, values in watch.records().items()},
@@ -78,11 +83,24 @@ class Checkpoints:
         }
         if run.kept:
             arrays["kept"] = np.stack(run.kept)
-        path = self.directory / f"checkpoint-{run.num_steps:012d}.npz"
-        write_archive(path, KIND, self._identity, arrays)
         self._last_time = time.monotonic()
-        for old in self._paths()[NUM_KEPT:]:
-            old.unlink()
+        if not is_first_process():
+            return
+        path = self.directory / f"checkpoint-{run.num_steps:012d}.npz"
+        try:
+            write_archive(path, KIND, self._identity, arrays)
+            for old in self._paths()[NUM_KEPT:]:
+                old.unlink()
+        except OSError as error:
+            # The run is worth more than its checkpoint, and the ones before are still there.
+            warnings.warn(
+                CheckpointFailed(
+                    f"no checkpoint could be written to {str(self.directory)!r} at step "
+                    f"{run.num_steps}: {error.strerror or error}. The run goes on, and earlier "
+                    "checkpoints are as they were: make room, or make the directory writable."
+                ),
+                stacklevel=4,
+            )
 
     def _paths(self) -> list[Path]:
         """Latest first."""
@@ -115,7 +133,7 @@ class Checkpoints:
 
     def _identify(self, run: Run, settings: dict[str, Any]) -> None:
         taken = None if run.batches is None else first_of(run.batches, 0)
-        particles = run.state.particles
+        particles = run.whole_state.particles
         log_densities = _log_densities(run.target, particles, jax.tree.map(jnp.asarray, taken))
         self._start = {
             "start/particles": np.asarray(particles),

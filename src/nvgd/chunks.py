@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from nvgd.flow import FlowInfo, FlowState, ParticleFlow
+from nvgd.sharding import Layout
 from nvgd.target import Target
 from nvgd.trees import where
 
@@ -42,17 +43,20 @@ def advance(
     *,
     thin: int | None,
     key: PRNGKeyArray,
+    layout: Layout = Layout(),
 ) -> Chunk:
     """Take `length` steps, or fewer if a non-finite value turns up; one program for any length.
 
     Arguments:
         taken: for every step, what its batch is made from; None if every step sees all data.
+        layout: where the arrays live.
     """
 
     def step(state: FlowState, i: Array) -> tuple[FlowState, FlowInfo]:
         share = jax.tree.map(lambda leaf: leaf[i], taken)
-        batch = None if taken is None else target.batch(share)
-        return flow.step(target, state, batch, key=key)
+        batch = None if taken is None else layout.constrain_batch(target.batch(share))
+        state, info = flow.step(target, state, batch, key=key)
+        return layout.constrain_state(state), info
 
     def goes_on(chunk: Chunk) -> Array:
         return chunk.healthy & (chunk.length < length)

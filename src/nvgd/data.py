@@ -4,8 +4,10 @@ Arrays are held by JAX, and a step takes its rows by number. Memory maps stay on
 streams come as they come: the host reads their batches, for as many steps as fit a small buffer.
 """
 
+import mmap
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import jax
@@ -17,6 +19,9 @@ from nvgd.errors import InputError, check_count
 
 # Batches read ahead by the host are held twice, here and by JAX: keep them small.
 BUFFER_BYTES = 2**24
+
+# An order of more rows than this would take too much memory to write down.
+MOST_LISTED_ROWS = 2**24
 
 # Rows in one block of a pass over all data, unless batches are larger.
 ROWS_PER_BLOCK = 1024
@@ -33,7 +38,7 @@ class EpochShuffle:
         self.batch_size = batch_size
         self.seed = seed
         self._epoch = -1
-        self._order = np.empty(0, np.int32)
+        self._order: np.ndarray | LazyOrder = np.empty(0, np.int32)
 
     @property
     def steps_per_epoch(self) -> int:
@@ -47,20 +52,63 @@ class EpochShuffle:
     def _batch(self, step: int) -> np.ndarray:
         epoch, position = divmod(step, self.steps_per_epoch)
         if epoch != self._epoch:
-            order = np.random.default_rng([self.seed, epoch]).permutation(self.num_rows)
-            self._epoch, self._order = epoch, order.astype(np.int32)
+            generator = np.random.default_rng([self.seed, epoch])
+            self._epoch = epoch
+            if self.num_rows > MOST_LISTED_ROWS:
+                self._order = LazyOrder(self.num_rows, generator)
+            else:
+                self._order = generator.permutation(self.num_rows).astype(np.int32)
         return self._order[position * self.batch_size : (position + 1) * self.batch_size]
+
+
+class LazyOrder:
+    """The numbers 0 to size − 1 in a random order that is computed where it is looked at.
+
+    A Feistel network: keyed rounds that mix one half of the bits into the other are a bijection of
+    [0, 4ᵇ) whatever the mixing; numbers that leave [0, size) go through it again until they are
+    back (Black and Rogaway, "Ciphers with arbitrary finite domains", 2002).
+    """
+
+    ROUNDS = 6
+
+    def __init__(self, size: int, generator: np.random.Generator):
+        self._size = size
+        self._half = np.uint64(max(-(-(size - 1).bit_length() // 2), 1))
+        self._mask = np.uint64((1 << int(self._half)) - 1)
+        self._keys = generator.integers(0, 2**63, self.ROUNDS, dtype=np.uint64)
+
+    def __getitem__(self, places: slice) -> np.ndarray:
+        numbers = self._mixed(np.arange(places.start, places.stop, dtype=np.uint64))
+        while np.any(outside := numbers >= self._size):
+            numbers[outside] = self._mixed(numbers[outside])
+        return numbers.astype(np.int64)
+
+    def _mixed(self, numbers: np.ndarray) -> np.ndarray:
+        left, right = numbers >> self._half, numbers & self._mask
+        for key in self._keys:
+            # Multiplications by odd constants, their high bits folded down.
+            word = (right + key) * np.uint64(0x9E3779B97F4A7C15)
+            word = (word ^ (word >> np.uint64(29))) * np.uint64(0xBF58476D1CE4E5B9)
+            left, right = right, left ^ ((word >> np.uint64(32)) & self._mask)
+        return (left << self._half) | right
 
 
 class AbstractBatches(ABC):
     """What the steps of a run see, one after the other; the same for the same seed."""
 
     @abstractmethod
-    def take(self, first_step: int, num_steps: int) -> PyTree:
+    def take(self, first_step: int, num_steps: int, part: slice = slice(None)) -> PyTree:
         """What `Target.batch` makes the batches of these steps from, with a leading axis of steps.
 
         Steps that lie before an earlier call's first step are not asked for again.
+
+        Arguments:
+            part: which rows of each batch this process wants, if data are read by it.
         """
+
+    def read_ahead(self, first_step: int, num_steps: int, part: slice) -> None:
+        """Read what is likely to be taken next, while there is time."""
+        del first_step, num_steps, part
 
 
 class NumberedRows(AbstractBatches):
@@ -69,8 +117,9 @@ class NumberedRows(AbstractBatches):
     def __init__(self, shuffle: EpochShuffle):
         self._shuffle = shuffle
 
-    def take(self, first_step, num_steps):
-        """The numbers."""
+    def take(self, first_step, num_steps, part=slice(None)):
+        """The numbers; each device picks its own rows by them."""
+        del part
         return self._shuffle.rows(first_step, num_steps)
 
 
@@ -110,18 +159,59 @@ class MappedData(AbstractHostData):
 
     def blocks(self, num_rows):
         """Slices in order."""
+        jax.tree.map(lambda leaf: advise(leaf, "SEQUENTIAL"), self.data)
         for first in range(0, self.num_rows, num_rows):
             part = slice(first, first + num_rows)
-            yield jax.tree.map(lambda leaf, part=part: np.asarray(leaf[part]), self.data)
+            # A copy: the pages behind it are given back.
+            yield jax.tree.map(lambda leaf, part=part: np.array(leaf[part]), self.data)
+            jax.tree.map(lambda leaf: advise(leaf, "DONTNEED"), self.data)
 
 
 class _MappedBatches(AbstractBatches):
     def __init__(self, data: PyTree, shuffle: EpochShuffle):
         self._data, self._shuffle = data, shuffle
+        self._reader = ThreadPoolExecutor(1)
+        self._ahead: tuple[int, int, Future[PyTree]] | None = None
 
-    def take(self, first_step, num_steps):
-        rows = self._shuffle.rows(first_step, num_steps)
-        return jax.tree.map(lambda leaf: np.asarray(leaf[rows]), self._data)
+    def take(self, first_step, num_steps, part=slice(None)):
+        if self._ahead is None:
+            return self._read(first_step, num_steps, part)
+        first, number, future = self._ahead
+        self._ahead, batches = None, future.result()
+        if first != first_step:
+            return self._read(first_step, num_steps, part)
+        batches = jax.tree.map(lambda leaf: leaf[:num_steps], batches)
+        if number >= num_steps:
+            return batches
+        rest = self._read(first + number, num_steps - number, part)
+        return jax.tree.map(lambda *leaves: np.concatenate(leaves), batches, rest)
+
+    def read_ahead(self, first_step, num_steps, part):
+        future = self._reader.submit(self._read, first_step, num_steps, part)
+        self._ahead = (first_step, num_steps, future)
+
+    def _read(self, first_step: int, num_steps: int, part: slice) -> PyTree:
+        rows = self._shuffle.rows(first_step, num_steps)[:, part]
+
+        def read(leaf: np.ndarray) -> np.ndarray:
+            advise(leaf, "RANDOM")
+            values = np.asarray(leaf[rows])
+            advise(leaf, "DONTNEED")
+            return values
+
+        return jax.tree.map(read, self._data)
+
+
+def advise(leaf: np.ndarray, advice: str) -> None:
+    """Tell the system how a memory map is used, where it listens.
+
+    `RANDOM`: rows here and there, read no more than them. `SEQUENTIAL`: all in order. `DONTNEED`:
+    give the pages back; otherwise what was read once stays resident.
+    """
+    mapped, code = getattr(leaf, "_mmap", None), getattr(mmap, f"MADV_{advice}", None)
+    # What was written to a map that keeps changes to itself would be lost with its pages.
+    if mapped is not None and code is not None and getattr(leaf, "mode", None) != "c":
+        mapped.madvise(code)
 
 
 class BatchStream(AbstractHostData):
@@ -186,7 +276,7 @@ class _StreamedBatches(AbstractBatches):
         self._stream, self._iterator = stream, stream.blocks(0)
         self._first_step, self._buffer = 0, []
 
-    def take(self, first_step, num_steps):
+    def take(self, first_step, num_steps, part=slice(None)):
         while self._first_step + len(self._buffer) < first_step + num_steps:
             self._buffer.append(self._next())
             if self._first_step < first_step:
@@ -194,7 +284,9 @@ class _StreamedBatches(AbstractBatches):
                 self._buffer.pop(0)
         surplus = first_step - self._first_step
         self._first_step, self._buffer = first_step, self._buffer[surplus:]
-        return jax.tree.map(lambda *leaves: np.stack(leaves), *self._buffer[:num_steps])
+        return jax.tree.map(
+            lambda *leaves: np.stack([leaf[part] for leaf in leaves]), *self._buffer[:num_steps]
+        )
 
     def _next(self) -> PyTree:
         try:

@@ -11,6 +11,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray, UInt32
 
+from nvgd.crowds import joined, parted
+
 
 def random_words(
     key: PRNGKeyArray, num_words: int, stream: Int[Array, ""] | int = 0
@@ -23,9 +25,25 @@ def random_words(
     return _mixed(words)
 
 
-def random_order(key: PRNGKeyArray, size: int) -> Int[Array, " size"]:
-    """The numbers 0 to size − 1 in random order."""
-    return jnp.argsort(random_words(key, size))
+def random_split(
+    key: PRNGKeyArray, size: int, num_first: int
+) -> tuple[Int[Array, "k m"], Int[Array, "k p"]]:
+    """For each crowd of `size` rows, its row numbers in random order, cut after the same share.
+
+    All crowds together have `num_first` rows, or nearly so, in the first part.
+    """
+    words = parted(random_words(key, size))
+    order = jnp.argsort(words, axis=1)
+    # At least one row on either side.
+    cut = min(max(round(num_first / len(words)), 1), words.shape[1] - 1)
+    return order[:, :cut], order[:, cut:]
+
+
+def rows_of(values: Float[Array, "n ..."], rows: Int[Array, "k m"]) -> Float[Array, "km ..."]:
+    """The rows with these numbers in their crowds."""
+    if len(rows) == 1:
+        return values[rows[0]]
+    return joined(jax.vmap(lambda crowd, chosen: crowd[chosen])(parted(values), rows))
 
 
 def random_signs(

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from nvgd.errors import InputError, check_positive, plain
+from nvgd.sharding import everywhere
 
 # A median over more particles would cost more than the field itself.
 MOST_FOR_MEDIAN = 2000
@@ -98,7 +99,7 @@ def median_bandwidth(particles: Float[Array, "n d"]) -> Float[Array, ""]:
     all: its median is within a few per cent of theirs, at a cost that does not grow.
     """
     num_particles = len(particles)
-    chosen = particles[:: -(-num_particles // MOST_FOR_MEDIAN)]
+    chosen = everywhere(particles[:: -(-num_particles // MOST_FOR_MEDIAN)])
     num_chosen = len(chosen)
     num_pairs = num_chosen * (num_chosen - 1) // 2
     distances = squared_distances(chosen, chosen)

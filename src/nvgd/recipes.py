@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from nvgd.errors import InputError
 from nvgd.flow import ParticleFlow
+from nvgd.sharding import own_devices
 from nvgd.starts import AbstractStart
 from nvgd.target import Target
 
@@ -51,6 +52,7 @@ class Recipe(NamedTuple):
             # Away from the seeds that a person counts up from this one.
             seed=(self.seed + 1_000_003 * number) % 2**63,
             thin=self.thin,
+            devices=own_devices(),
             progress=False,
         )
 

@@ -49,8 +49,12 @@ def spread(values: Float[Array, "n ..."]) -> Float[Array, "..."]:
 
 
 def whiten(lower: Float[Array, "d d"], values: Float[Array, "n d"]) -> Float[Array, "n d"]:
-    """L⁻¹v of each row v."""
-    return solve_triangular(lower, values.T, lower=True).T
+    """L⁻¹v of each row v.
+
+    With the inverse, which is small: a solve with all rows cannot be split over devices.
+    """
+    inverse = solve_triangular(lower, jnp.eye(len(lower), dtype=lower.dtype), lower=True)
+    return values @ inverse.T
 
 
 def coordinate_scales(

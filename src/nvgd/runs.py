@@ -1,17 +1,19 @@
 """A run in progress: compiled chunks of steps, what they recorded, and how they ended."""
 
+import re
 import time
 from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, PRNGKeyArray, PyTree
+from jaxtyping import PRNGKeyArray, PyTree
 
 from nvgd.chunks import CAPACITY, advance
-from nvgd.data import AbstractBatches, steps_at_a_time
+from nvgd.data import AbstractBatches, AbstractHostData, steps_at_a_time
 from nvgd.flow import FlowInfo, FlowState
 from nvgd.initialisation import is_faulty
+from nvgd.sharding import Layout
 from nvgd.stopping import AbstractLength
 from nvgd.target import Target
 from nvgd.watching import Watch
@@ -34,17 +36,21 @@ class Run:
         key: PRNGKeyArray,
         batches: AbstractBatches | None,
         thin: int | None,
+        layout: Layout = Layout(),
     ):
         self.length, self.target, self.key = length, target, key
-        self.batches, self.thin = batches, thin
-        self.state, self.previous = state, state
+        self.batches, self.thin, self.layout = batches, thin, layout
+        self._placed_target, self._placed_key = layout.place_target(target), layout.place(key)
+        self.restore_state(state, state)
         self.status = "completed"
         self.kept: list[np.ndarray] = []
         self._infos: list[FlowInfo] = []
         # Batches that the host reads are large: fewer steps' fit a chunk.
         self.capacity = CAPACITY
+        self._part = slice(None)
         if batches is not None:
             self.capacity = steps_at_a_time(batches.take(self.num_steps, 1), CAPACITY)
+            self._part = layout.batch_part(target.batch_size or 0)
 
     def go(self, watch: Watch, checkpoints: "Checkpoints | None", progress: bool) -> None:
         """Step until the end or the first fault."""
@@ -66,7 +72,7 @@ class Run:
                 if checkpoints is not None:
                     ends.append(checkpoints.steps_until_next(step))
                 started = time.perf_counter()
-                taken = self._chunk(step, min(ends))
+                taken = self._chunk(step, self.layout.agreed(min(ends)))
                 seconds = time.perf_counter() - started
                 step += taken
                 bar.update(taken)
@@ -75,8 +81,8 @@ class Run:
                     self.length.look(self)
                     bar.total = self.length.end
                 if step < self.length.end and self.status == "completed":
-                    watch(self.state)
-                    if checkpoints is not None and checkpoints.is_due(step):
+                    watch(self.whole_state)
+                    if checkpoints is not None and self.layout.agreed(checkpoints.is_due(step)):
                         checkpoints.write(self, watch)
                 if seconds < SECONDS_PER_CHUNK / 2:
                     length = min(2 * length, CAPACITY)
@@ -86,17 +92,31 @@ class Run:
     def _chunk(self, step: int, length: int) -> int:
         shares = None
         if self.batches is not None:
-            shares = padded(self.batches.take(step, length), self.capacity)
-        chunk = advance(
-            self.length.flow(step),
-            self.target,
-            self.state,
-            self.previous,
-            shares,
-            jnp.array(length),
-            thin=self.thin,
-            key=self.key,
-        )
+            shares = self._placed_batches(self.batches.take(step, length, self._part))
+            # While the devices work, the host reads what is likely to come next.
+            self.batches.read_ahead(step + length, length, self._part)
+        try:
+            with self.layout.active():
+                chunk = advance(
+                    self.layout.place(self.length.flow(step)),
+                    self._placed_target,
+                    self.state,
+                    self.previous,
+                    shares,
+                    self.layout.place(jnp.array(length)),
+                    thin=self.thin,
+                    key=self._placed_key,
+                    layout=self.layout,
+                )
+        except (jax.errors.JaxRuntimeError, ValueError) as error:
+            if jax.process_count() > 1 or not step:
+                raise
+            self.status = (
+                f"stopped between steps {step} and {step + length}: the log density raised an "
+                f"error ({_last_line(error)}); the particles of step {step} are returned. Mend it "
+                "and run again: with checkpoint= the run goes on where it was saved."
+            )
+            return 0
         tried = int(chunk.length)
         # Cut on the host: on the device every length would be a program of its own.
         infos = jax.tree.map(lambda leaf: np.asarray(leaf)[:tried], chunk.infos)
@@ -104,11 +124,17 @@ class Run:
         taken = tried if chunk.healthy else tried - 1
         if self.thin is not None and chunk.kept is not None:
             first, last = step // self.thin, (step + taken) // self.thin
-            self.kept.extend(np.asarray(chunk.kept)[: last - first])
+            self.kept.extend(np.asarray(self.layout.gathered(chunk.kept))[: last - first])
         if not chunk.healthy:
             self._fail(step + tried, jax.tree.map(lambda leaf: leaf[-1], infos))
         self._infos.append(jax.tree.map(lambda leaf: leaf[:taken], infos))
         return taken
+
+    def _placed_batches(self, taken: PyTree) -> PyTree:
+        full = jax.tree.map(jnp.asarray, padded(taken, self.capacity))
+        if isinstance(self.target.data, AbstractHostData):
+            return self.layout.place_batches(full, self.target.batch_size or 0)
+        return self.layout.place(full)
 
     @property
     def num_steps(self) -> int:
@@ -118,7 +144,7 @@ class Run:
     def check_end(self) -> None:
         """Fall back by a step if the log density is not finite where the last one ended."""
         taken = None if self.batches is None else first_of(self.batches, self.num_steps)
-        faulty = int(jnp.sum(is_faulty(self.target, self.state.particles, taken)))
+        faulty = int(jnp.sum(is_faulty(self.target, self.whole_state.particles, taken)))
         if faulty:
             self._blame_log_density(self.num_steps, faulty)
 
@@ -167,17 +193,39 @@ class Run:
         self, state: FlowState, previous: FlowState, infos: FlowInfo, kept: list[np.ndarray]
     ) -> None:
         """Go on from where an earlier run of the same settings was."""
-        self.state, self.previous = state, previous
+        self.restore_state(state, previous)
         self._infos, self.kept = [infos], kept
+
+    def restore_state(self, state: FlowState, previous: FlowState) -> None:
+        """Put these where the run's arrays live."""
+        self.state = self.layout.place_state(state)
+        self.previous = self.layout.place_state(previous)
+
+    @property
+    def whole_state(self) -> FlowState:
+        """The state as every process can read it."""
+        return self.layout.gathered(self.state)
+
+    @property
+    def whole_previous(self) -> FlowState:
+        """The one before."""
+        return self.layout.gathered(self.previous)
+
+
+def _last_line(error: Exception) -> str:
+    """Of a traceback that came through a compiled program, what was raised."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    raised = [line for line in lines if re.match(r"[\w.]*(Error|Exception|Interrupt)\b", line)]
+    return (raised or lines or [type(error).__name__])[-1][:200]
 
 
 def padded(taken: PyTree, capacity: int) -> PyTree:
     """Batches of several steps in one shape for any number of them: one program serves all."""
 
-    def fill(leaf: np.ndarray) -> Array:
+    def fill(leaf: np.ndarray) -> np.ndarray:
         full = np.zeros((capacity, *leaf.shape[1:]), leaf.dtype)
         full[: len(leaf)] = leaf
-        return jnp.asarray(full)
+        return full
 
     return jax.tree.map(fill, taken)
 

@@ -5,9 +5,11 @@ import importlib.util
 import json
 import sys
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, Literal
 
+import jax
 from tyro.conf import Positional
 
 import nvgd
@@ -16,8 +18,10 @@ from nvgd.files import output_directory, write_atomically
 from nvgd.flow import NVGD, SVGD, ULA, ParticleFlow
 from nvgd.frontends import from_numpyro, from_pymc
 from nvgd.posterior import Posterior
+from nvgd.processes import ends_together, is_first_process, join
 from nvgd.reports import Frames, write_report
 from nvgd.sampling import sample
+from nvgd.sharding import Devices, device_mesh
 from nvgd.target import Target
 
 # Steps between two frames of the report's film, at most.
@@ -54,10 +58,28 @@ class Sample:
     """Where particles start; as the model's package does, or N(0, I), if omitted."""
     seed: int = 0
     """The same seed gives the same particles."""
+    checkpoint_every: int | None = None
+    """Steps between checkpoints; one a minute if omitted."""
+    devices: int | None = None
+    """Devices to split particles and data over; one if omitted, all with several processes."""
+    data_devices: int = 1
+    """How many shares the data rows are split into; particles are split over the rest."""
+    coordinator: str | None = None
+    """HOST:PORT of process 0, for a run of several processes."""
+    num_processes: int | None = None
+    """How many processes take part; each is started with the same command but for its number."""
+    process_id: int | None = None
+    """The number of this process, from 0."""
 
 
 def run(command: Sample) -> Posterior:
-    """Load, sample, print, write."""
+    """Load, sample; the first process prints and writes."""
+    join(command.coordinator, command.num_processes, command.process_id)
+    with ends_together():
+        return _run(command)
+
+
+def _run(command: Sample) -> Posterior:
     target = _target(_loaded(command.model), command)
     out = output_directory(command.out)
     kind = FLOWS[command.method]
@@ -76,7 +98,11 @@ def run(command: Sample) -> Posterior:
         metrics_every=frame_every,
         callback=frames,
         checkpoint=out / "checkpoints",
+        checkpoint_every=command.checkpoint_every or timedelta(minutes=1),
+        devices=_devices(command),
     )
+    if not is_first_process():
+        return posterior
     frames.write()
     summary = posterior.summary()
     diagnosis = posterior.diagnose(num_replicates=command.num_replicates)
@@ -94,6 +120,13 @@ def run(command: Sample) -> Posterior:
         write_atomically(out / f"{name}.png", lambda path, f=figure: f.savefig(path, dpi=150))
     print(f"written to {out}")
     return posterior
+
+
+def _devices(command: Sample) -> Devices:
+    if command.data_devices == 1:
+        return command.devices
+    chosen = None if command.devices is None else jax.devices()[: command.devices]
+    return device_mesh(data=command.data_devices, devices=chosen)
 
 
 def _loaded(reference: str) -> Any:

@@ -17,8 +17,10 @@ from nvgd.errors import InputError, check_count, check_kind
 from nvgd.flow import NVGD, FlowState, ParticleFlow
 from nvgd.initialisation import starting_particles
 from nvgd.posterior import Posterior
+from nvgd.processes import is_first_process
 from nvgd.recipes import Recipe
 from nvgd.runs import Run, first_of
+from nvgd.sharding import Devices, Layout
 from nvgd.starts import AbstractStart
 from nvgd.stopping import DEFAULT_MAX_STEPS, AbstractLength, AutoLength, FixedLength
 from nvgd.target import LogDensity, Position, Target, as_target
@@ -56,6 +58,7 @@ def sample(
     callback: Callable[[FlowState], Any] | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
     checkpoint_every: int | timedelta = timedelta(minutes=1),
+    devices: Devices = None,
     progress: bool = True,
 ) -> Posterior:
     """Move particles from their start to the target and return them as a `Posterior`.
@@ -84,6 +87,9 @@ def sample(
         checkpoint: a directory to keep the run's state in. The same call, after an interruption of
             any kind, goes on from there, to the same particles as without it.
         checkpoint_every: a number of steps, or a `datetime.timedelta`.
+        devices: split the particles over so many devices, over these, or over a `device_mesh`,
+            which can split data rows, too. One, if omitted; all devices of all processes where
+            `jax.distributed` has been set up.
         progress: show a bar; nothing is shown when the output is not a terminal.
     """
     target = as_target(target, dim, example)
@@ -102,6 +108,7 @@ def sample(
         metrics_every = max(length.end // 100, 1)
     check_count("metrics_every", metrics_every)
     watch = Watch(metrics, metrics_every, callback)
+    layout = Layout.of(devices)
     checkpoints = None if checkpoint is None else Checkpoints(Path(checkpoint), checkpoint_every)
 
     particle_key, init_key, run_key = jax.random.split(jax.random.key(seed), 3)
@@ -110,15 +117,16 @@ def sample(
     particles = starting_particles(target, initial, num_particles, taken, particle_key)
 
     length.check_particles(len(particles))
+    layout.check(target, len(particles))
     state = length.flow(0).init(target, particles, key=init_key)
-    run = Run(length, target, state, run_key, batches, thin)
+    run = Run(length, target, state, run_key, batches, thin, layout)
     if checkpoints is not None:
         settings = {"seed": int(seed), "thin": thin, "metrics": sorted(watch.metrics)}
         if num_steps == "auto":
             settings["max_steps"] = length.end
         checkpoints.resume(run, watch, settings)
-    watch(run.state)
-    run.go(watch, checkpoints, progress)
+    watch(run.whole_state)
+    run.go(watch, checkpoints, progress and is_first_process())
     if run.status == "completed":
         run.check_end()
     if run.status != "completed":
@@ -128,8 +136,9 @@ def sample(
         checkpoints.write(run, watch)
     if run.status == "completed" and isinstance(length, AutoLength) and length.rest_at is None:
         warnings.warn(NoRest(length.end), stacklevel=2)
-    watch(run.state, is_last=True)
-    particles = np.concatenate(run.kept) if run.kept else run.state.particles
+    state = run.whole_state
+    watch(state, is_last=True)
+    particles = np.concatenate(run.kept) if run.kept else state.particles
     num_kept = max(len(run.kept), 1)
     return Posterior(
         particles=jnp.asarray(particles),
@@ -141,11 +150,11 @@ def sample(
         num_steps=run.num_steps,
         target=target,
         flow=length.flow(run.num_steps),
-        state=run.state,
+        state=state,
         recipe=Recipe(
             target,
             flow,
-            len(run.state.particles),
+            len(state.particles),
             num_steps,
             max_steps,
             initial,

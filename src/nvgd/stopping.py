@@ -158,7 +158,7 @@ class AutoLength(AbstractLength):
             return
         if self._rows and self._rows[-1].step >= step:
             return
-        particles = run.state.particles
+        particles = run.whole_state.particles
         log_densities, scores = map(np.asarray, on_all_data(run.target, particles))
         if not (np.all(np.isfinite(scores)) and np.all(np.isfinite(log_densities))):
             return

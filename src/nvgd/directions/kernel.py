@@ -1,13 +1,12 @@
 """SVGD: the steepest direction inside a kernel's function space stands in for the flow."""
 
 import dataclasses
-from collections.abc import Callable
 from typing import ClassVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PRNGKeyArray, PyTree
+from jaxtyping import Array, Float, PRNGKeyArray
 
 from nvgd.directions.base import (
     AbstractDirection,
@@ -18,6 +17,7 @@ from nvgd.directions.base import (
 )
 from nvgd.errors import check_kind, plain
 from nvgd.kernels import RBF, AbstractKernel, squared_distances
+from nvgd.sharding import against_all
 from nvgd.witnesses import Witness
 
 # Of single-precision numbers this is 16 MB a matrix: it stays near the processor.
@@ -99,17 +99,35 @@ class KernelDirection(AbstractDirection[None]):
         particles = particles - jnp.mean(particles, axis=0)
         aligned = jnp.sum(particles * scores, axis=-1)
 
-        def rows(positions: Float[Array, "m d"]) -> tuple[Float[Array, "m d"], Float[Array, " m"]]:
+        def sums(
+            positions: Float[Array, "m d"], others: tuple[Array, Array, Array]
+        ) -> tuple[Float[Array, "m d"], Float[Array, " m"]]:
+            particles, scores, aligned = others
             distances = squared_distances(positions, particles)
             values, slopes, curvatures = self.kernel.derivatives(distances, bandwidth)
             attraction = values @ scores
             repulsion = -2 * (jnp.sum(slopes, axis=1)[:, None] * positions - slopes @ particles)
             # div φ(xᵢ) = (1/n) Σⱼ ∇ₓk·∇log p(xⱼ) + tr ∇ₓ∇_{xⱼ}k, with ∇ₓk = 2κ′(xᵢ − xⱼ).
             traces = -2 * dim * slopes - 4 * distances * curvatures
-            divergence = jnp.mean(2 * slopes * (positions @ scores.T - aligned) + traces, axis=1)
-            return (attraction + repulsion) / num_particles, divergence
+            divergence = jnp.sum(2 * slopes * (positions @ scores.T - aligned) + traces, axis=1)
+            return attraction + repulsion, divergence
 
-        field, divergence = _in_blocks(rows, particles)
+        def in_blocks(
+            positions: Float[Array, "m d"], others: tuple[Array, Array, Array]
+        ) -> tuple[Float[Array, "m d"], Float[Array, " m"]]:
+            """Of all positions, so many at a time that the matrices of pairs stay small."""
+            if len(positions) * len(others[0]) <= PAIRS_AT_A_TIME:
+                return sums(positions, others)
+            return jax.lax.map(
+                lambda x: jax.tree.map(lambda leaf: leaf[0], sums(x[None], others)),
+                positions,
+                batch_size=max(PAIRS_AT_A_TIME // len(others[0]), 1),
+            )
+
+        field, divergence = jax.tree.map(
+            lambda total: total / num_particles,
+            against_all(in_blocks, particles, (particles, scores, aligned)),
+        )
 
         # A particle's own term is the same for all; without it φ is held out from where it is
         # tested.
@@ -132,16 +150,3 @@ class KernelDirection(AbstractDirection[None]):
             },
         )
 
-
-def _in_blocks(
-    rows: Callable[[Float[Array, "m d"]], PyTree], particles: Float[Array, "n d"]
-) -> PyTree:
-    """`rows` of all particles, so many at a time that the matrices of pairs stay small."""
-    num_particles = len(particles)
-    if num_particles**2 <= PAIRS_AT_A_TIME:
-        return rows(particles)
-    return jax.lax.map(
-        lambda x: jax.tree.map(lambda leaf: leaf[0], rows(x[None])),
-        particles,
-        batch_size=max(PAIRS_AT_A_TIME // num_particles, 1),
-    )

@@ -22,7 +22,7 @@ from nvgd.errors import (
     check_transformation,
     plain,
 )
-from nvgd.hashing import random_order
+from nvgd.hashing import random_split, rows_of
 from nvgd.output_layer import check_solvable, solved
 from nvgd.regularisers import AbstractRegulariser, PowerNorm, is_quadratic
 from nvgd.trees import all_finite, where
@@ -172,10 +172,11 @@ class NeuralDirection(AbstractDirection[NeuralState]):
         `alternatives` are other estimates of the scores, which the ascent steps use in turn.
         """
         num_particles, dim = particles.shape
-        order = random_order(key, num_particles)
-        num_train = min(max(round(self.train_fraction * num_particles), 1), num_particles - 1)
+        num_train = round(self.train_fraction * num_particles)
+        train_rows, validation_rows = random_split(key, num_particles, num_train)
         train, validation = (
-            (particles[rows], scores[rows]) for rows in (order[:num_train], order[num_train:])
+            (rows_of(particles, rows), rows_of(scores, rows))
+            for rows in (train_rows, validation_rows)
         )
         estimator = choose_divergence(self.divergence, dim, state.witness)
         tree, buffers = eqx.partition(state.arrays, eqx.is_inexact_array)
@@ -210,8 +211,8 @@ class NeuralDirection(AbstractDirection[NeuralState]):
             goes_on = (loop.steps < self.max_inner_steps) & (since_best < self.patience)
             part = train
             if alternatives is not None:
-                rows = order[:num_train]
-                part = particles[rows], alternatives[loop.steps % len(alternatives)][rows]
+                scores_now = alternatives[loop.steps % len(alternatives)]
+                part = train[0], rows_of(scores_now, train_rows)
             gradient = jax.grad(discrepancy)(loop.parameters, part, probes(part, loop.steps + 1))
             # Optax descends.
             updates, optimizer = self._updates(-gradient, loop, unravel)

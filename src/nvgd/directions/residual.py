@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from jax.scipy.special import ndtri
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from nvgd.crowds import in_crowds
 from nvgd.directions.base import (
     AbstractDirection,
     AbstractField,
@@ -143,8 +144,12 @@ def normal_quantiles(num_particles: int, dtype: jnp.dtype) -> Float[Array, " n"]
 
 
 def normal_scores(particles: Float[Array, "n d"]) -> Float[Array, "n d"]:
-    """The normal quantile of each coordinate's rank among the particles, with unit variance."""
-    quantiles = normal_quantiles(len(particles), particles.dtype)
-    order = jnp.argsort(particles, axis=0)
-    columns = jnp.arange(particles.shape[1])
-    return jnp.zeros_like(particles).at[order, columns].set(quantiles[:, None])
+    """The normal quantile of each coordinate's rank in the particle's crowd, with unit variance."""
+
+    def of_crowd(particles: Float[Array, "m d"]) -> Float[Array, "m d"]:
+        quantiles = normal_quantiles(len(particles), particles.dtype)
+        order = jnp.argsort(particles, axis=0)
+        columns = jnp.arange(particles.shape[1])
+        return jnp.zeros_like(particles).at[order, columns].set(quantiles[:, None])
+
+    return in_crowds(of_crowd, particles)

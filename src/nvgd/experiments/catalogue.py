@@ -2,6 +2,7 @@
 
 import dataclasses
 from pathlib import Path
+from typing import Any
 
 from nvgd.errors import InputError
 from nvgd.experiments.base import Experiment
@@ -25,8 +26,18 @@ def from_records(directory: Path) -> Experiment:
         raise InputError(
             f"{str(directory)!r} holds an unknown experiment, {config['experiment']!r}."
         )
-    known = {field.name for field in dataclasses.fields(kind)}
+    defaults = {field.name: field.default for field in dataclasses.fields(kind)}
     settings = config["settings"]
-    if not isinstance(settings, dict) or not set(settings) <= known:
+    if not isinstance(settings, dict) or not all(
+        name in defaults and _is_alike(value, defaults[name]) for name, value in settings.items()
+    ):
         raise InputError(f"the settings in {str(directory)!r} are not those of {kind.name!r}.")
     return kind(**{**settings, "out": directory})
+
+
+def _is_alike(value: Any, default: Any) -> bool:
+    """Whether a value from a file is of the kind that a setting has."""
+    if isinstance(default, bool | str) or default is None:
+        return isinstance(value, type(default))
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return is_number and (isinstance(default, float) or isinstance(value, int))

@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from nvgd.crowds import in_crowds, num_crowds
 from nvgd.robust import median, quantile
 
 # Share of the run after which every particle stays its own.
@@ -37,12 +38,20 @@ def reborn(
     upper = quantile(finite, 0.9) - middle
     is_stranded = middle - log_densities > jnp.maximum(10.0 + 5.0 * dim, 5 * upper)
     is_stranded = (is_stranded & (done < LATEST)) | jnp.isneginf(log_densities)
-    # The best of eight at random: hardly ever one of the worse half.
-    picked = jax.random.randint(choice_key, (num_particles, 8), 0, len(others))
-    best = jnp.argmax(their_log_densities[picked], axis=1)
-    chosen = jnp.take_along_axis(picked, best[:, None], axis=1)[:, 0]
+    # Beside one of its own crowd, unless the others are another set of particles.
+    is_own = len(others) == num_particles
+    crowd = num_particles // num_crowds(num_particles) if is_own else len(others)
+    picked = jax.random.randint(choice_key, (num_particles, 8), 0, crowd)
+
+    def best(picked: Array, others: Array, their_log_densities: Array) -> Array:
+        """Of eight at random: hardly ever one of the worse half."""
+        first = jnp.argmax(their_log_densities[picked], axis=1)
+        return others[jnp.take_along_axis(picked, first[:, None], axis=1)[:, 0]]
+
+    arguments = picked, others, their_log_densities
+    chosen = in_crowds(best, *arguments) if is_own else best(*arguments)
     jitter = 0.5 * jax.random.normal(jitter_key, particles.shape, particles.dtype)
-    return jnp.where(is_stranded[:, None], others[chosen] + jitter, particles)
+    return jnp.where(is_stranded[:, None], chosen + jitter, particles)
 
 
 def resampled(
@@ -51,7 +60,7 @@ def resampled(
     others: Float[Array, "m d"],
     key: PRNGKeyArray,
 ) -> Float[Array, "n d"]:
-    """One systematic resampling with weights ∝ (p/q)ᶜ, c = 0.2, copies moved aside.
+    """One systematic resampling of each crowd with weights ∝ (p/q)ᶜ, c = 0.2, copies moved aside.
 
     It is a step of the birth–death process of Lu, Lu and Nolen ("Accelerating Langevin sampling
     with birth–death", 2019), in which particles die at the rate log q − log p above its mean, so
@@ -59,7 +68,7 @@ def resampled(
     the constants become equal. q is estimated from the distance r to the eighth neighbour
     among the others, log q = −d log r.
     """
-    num_particles, dim = particles.shape
+    dim = particles.shape[1]
     copy_key, jitter_key = jax.random.split(key)
     others = others[:MOST_NEIGHBOURS]
     squares = jnp.sum(others**2, axis=1)[:, None] + jnp.sum(particles**2, axis=1)
@@ -69,10 +78,16 @@ def resampled(
     excess = -dim * jnp.log(radii) - jnp.maximum(log_densities, -1e30)
     excess = EAGERNESS * (excess - median(excess))
     weights = jnp.exp(-jnp.clip(excess, -LARGEST_CHANGE, LARGEST_CHANGE))
-    ends = num_particles * jnp.cumsum(weights) / jnp.sum(weights)
-    marks = jnp.arange(num_particles) + jax.random.uniform(copy_key, (), particles.dtype)
-    chosen = jnp.clip(jnp.searchsorted(ends, marks), 0, num_particles - 1)
-    is_copy = jnp.concatenate([jnp.zeros(1, bool), chosen[1:] == chosen[:-1]])
+    offset = jax.random.uniform(copy_key, (), particles.dtype)
+
+    def drawn(weights: Array, particles: Array, radii: Array) -> tuple[Array, Array]:
+        """The crowd's survivors, and how far each is moved aside: not at all if it is no copy."""
+        size = len(weights)
+        ends = size * jnp.cumsum(weights) / jnp.sum(weights)
+        chosen = jnp.clip(jnp.searchsorted(ends, jnp.arange(size) + offset), 0, size - 1)
+        is_copy = jnp.concatenate([jnp.zeros(1, bool), chosen[1:] == chosen[:-1]])
+        return particles[chosen], jnp.where(is_copy, radii[chosen], 0.0)
+
+    survivors, distances = in_crowds(drawn, weights, particles, radii)
     jitter = jax.random.normal(jitter_key, particles.shape, particles.dtype)
-    jitter = 0.3 * jitter * (radii[chosen] / jnp.sqrt(float(dim)))[:, None]
-    return particles[chosen] + jnp.where(is_copy[:, None], jitter, 0.0)
+    return survivors + 0.3 * jitter * (distances / jnp.sqrt(float(dim)))[:, None]

@@ -9,6 +9,7 @@ import numpy as np
 from nvgd.archives import read_archive, write_archive
 from nvgd.errors import InputError
 from nvgd.flow import FlowState
+from nvgd.processes import is_first_process
 from nvgd.summaries import scalars
 from nvgd.target import Target
 
@@ -52,6 +53,8 @@ class Frames:
 
     def write(self) -> None:
         """Store all frames."""
+        if not is_first_process():
+            return
         steps = sorted(self._frames)
         positions = np.stack([self._frames[step] for step in steps])
         arrays = {"steps": np.array(steps), "positions": positions}

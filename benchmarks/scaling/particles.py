@@ -1,0 +1,63 @@
+"""Time and memory of a step with very many particles, each case in a process of its own."""
+
+import json
+import resource
+import subprocess
+import sys
+import time
+
+CASES = {
+    # A million in the plane, a hundred thousand in fifty dimensions, and smaller ones to fit costs.
+    "NVGD": [(62_500, 2), (250_000, 2), (1_000_000, 2), (25_600, 50), (102_400, 50)],
+    "NVGD paper": [(62_500, 2), (250_000, 2), (1_000_000, 2), (25_600, 50), (102_400, 50)],
+    "ULA": [(1_000_000, 2), (102_400, 50)],
+}
+STEPS = 5
+
+
+def measure_here(method: str, num_particles: int, dim: int) -> dict[str, float]:
+    """Seconds a step, once compiled, and the process's peak memory."""
+    import jax
+    import jax.numpy as jnp
+
+    import nvgd
+    from nvgd.chunks import advance
+
+    flow = {"NVGD": nvgd.NVGD, "NVGD paper": nvgd.NVGD.paper, "ULA": nvgd.ULA}[method]()
+    flow = flow.for_run(1000)
+    target = nvgd.Target(lambda x: -0.5 * jnp.sum(x**2), dim=dim)
+    key = jax.random.key(0)
+    particles = 2 * jax.random.normal(key, (num_particles, dim))
+    state = flow.init(target, particles, key=key)
+
+    def go(state, steps: int):
+        chunk = advance(flow, target, state, state, None, jnp.array(steps), thin=None, key=key)
+        return jax.block_until_ready(chunk)
+
+    started = time.perf_counter()
+    chunk = go(state, 1)
+    compiled = time.perf_counter() - started
+    started = time.perf_counter()
+    chunk = go(chunk.state, STEPS)
+    seconds = (time.perf_counter() - started) / STEPS
+    inner = chunk.infos.diagnostics.get("inner_steps")
+    return {
+        "seconds": seconds,
+        "first": compiled,
+        "gigabytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20,
+        "inner_steps": float(jnp.mean(inner[:STEPS])) if inner is not None else 0.0,
+        "healthy": bool(chunk.healthy),
+    }
+
+
+def measure(method: str, num_particles: int, dim: int) -> dict[str, float]:
+    """The same, where no earlier case has left its memory."""
+    command = [sys.executable, "-m", "benchmarks.scaling.particles", method]
+    output = subprocess.run(
+        [*command, str(num_particles), str(dim)], check=True, capture_output=True, text=True
+    ).stdout
+    return json.loads(output.splitlines()[-1])
+
+
+if __name__ == "__main__":
+    print(json.dumps(measure_here(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))))

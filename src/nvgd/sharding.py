@@ -1,0 +1,293 @@
+"""Where arrays live: the only file that names devices.
+
+Particles are split along their axis, data rows along a second one if there is one; everything else
+is the same on every device. JAX's partitioner does the rest: sums over particles become sums across
+devices. `against_all` says what it cannot know, how pairs of particles meet.
+"""
+
+import contextlib
+import dataclasses
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
+from jaxtyping import PyTree
+
+from nvgd.errors import InputError, check_count
+
+if TYPE_CHECKING:
+    from nvgd.flow import FlowState
+    from nvgd.target import Target
+
+PARTICLES, DATA, WITNESS = "particles", "data", "witness"
+# Shorter witness arrays are not worth splitting.
+SMALLEST_SPLIT = 2**12
+
+Devices = int | Sequence[jax.Device] | Mesh | None
+Tree = TypeVar("Tree")
+
+
+def device_mesh(
+    particles: int | None = None,
+    *,
+    data: int = 1,
+    witness: int = 1,
+    devices: Sequence[jax.Device] | None = None,
+) -> Mesh:
+    """Devices in a grid, for `sample(..., devices=)`.
+
+        device_mesh(4, data=2)     # eight devices: a quarter of the particles and half of the rows
+
+    Arguments:
+        particles: devices along the particles' axis; as many as there are for it if omitted.
+        data: devices along the data rows.
+        witness: devices along the weights of a very wide witness; matrices are split by rows.
+        devices: all there are, of all processes, if omitted.
+    """
+    found = list(jax.devices() if devices is None else devices)
+    for name, number in (("data", data), ("witness", witness)):
+        check_count(name, number)
+    if particles is None:
+        particles = max(len(found) // (data * witness), 1)
+    check_count("particles", particles)
+    needed = particles * data * witness
+    if needed > len(found):
+        raise InputError(
+            f"a grid of {particles} × {data} × {witness} devices needs {needed} of them, but there "
+            f"are {len(found)}: ask for fewer, or, to try it on a processor, set XLA_FLAGS="
+            f"--xla_force_host_platform_device_count={needed} before Python starts."
+        )
+    grid = np.array(found[:needed], dtype=object).reshape(particles, data, witness)
+    return Mesh(grid, (PARTICLES, DATA, WITNESS), axis_types=(AxisType.Auto,) * 3)
+
+
+@dataclasses.dataclass(frozen=True)
+class Layout:
+    """Where the arrays of a run live; without a mesh, where JAX puts them."""
+
+    mesh: Mesh | None = None
+
+    @classmethod
+    def of(cls, devices: Devices) -> "Layout":
+        """From what a person may say: how many devices, which, or a mesh of them."""
+        if devices is None:
+            return cls(device_mesh() if jax.process_count() > 1 else None)
+        if isinstance(devices, Mesh):
+            unknown = sorted(set(map(str, devices.axis_names)) - {PARTICLES, DATA, WITNESS})
+            if unknown or PARTICLES not in devices.axis_names:
+                raise InputError(
+                    f"a mesh for devices= has the axis {PARTICLES!r} and may have {DATA!r} and "
+                    f"{WITNESS!r}, got {devices.axis_names}: nvgd.device_mesh() makes one."
+                )
+            axis_types = (AxisType.Auto,) * len(devices.axis_names)
+            return cls(Mesh(devices.devices, devices.axis_names, axis_types=axis_types))
+        if isinstance(devices, int) and not isinstance(devices, bool):
+            check_count("devices", devices)
+            return cls(device_mesh(devices))
+        if isinstance(devices, Sequence) and len(devices):
+            if all(isinstance(device, jax.Device) for device in devices):
+                return cls(device_mesh(len(devices), devices=devices))
+        raise InputError(
+            f"devices must be a number, a list of jax.devices() or a mesh, got {devices!r}."
+        )
+
+    def size(self, axis: str) -> int:
+        """Devices along an axis."""
+        return 1 if self.mesh is None else dict(self.mesh.shape).get(axis, 1)
+
+    def check(self, target: "Target", num_particles: int) -> None:
+        """Refuse what cannot be split evenly."""
+        if num_particles % self.size(PARTICLES):
+            raise InputError(
+                f"num_particles must be a multiple of the {self.size(PARTICLES)} devices they are "
+                f"split over, got {num_particles}."
+            )
+        rows = target.num_rows
+        if eqx.is_array(jax.tree.leaves((target.data, 0))[0]) and rows % self.size(DATA):
+            raise InputError(
+                f"the {rows} data rows cannot be split evenly over {self.size(DATA)} devices: leave "
+                f"{rows % self.size(DATA)} out, or give them as a np.memmap."
+            )
+        if (target.batch_size or 0) % self.size(DATA):
+            raise InputError(
+                f"batch_size must be a multiple of the {self.size(DATA)} devices that data are "
+                f"split over, got {target.batch_size}."
+            )
+
+    @contextlib.contextmanager
+    def active(self) -> Iterator[None]:
+        """Programs traced inside know the mesh."""
+        if self.mesh is None:
+            yield
+        else:
+            with jax.set_mesh(self.mesh):
+                yield
+
+    def place(self, tree: Tree) -> Tree:
+        """The same on every device."""
+        return self._placed(tree, lambda _: PartitionSpec())
+
+    def place_state(self, state: "FlowState") -> "FlowState":
+        """Particles and what belongs to each of them split, the rest the same everywhere."""
+        return self._placed(state, self._state_specs(state))
+
+    def place_target(self, target: "Target") -> "Target":
+        """Data that JAX holds split by rows, if there is an axis for them."""
+        rows = {id(leaf) for leaf in jax.tree.leaves(target.data)}
+        return self._placed(
+            target, lambda leaf: self._spec(DATA) if id(leaf) in rows else PartitionSpec()
+        )
+
+    def place_batches(self, batches: PyTree, batch_size: int) -> PyTree:
+        """Batches of several steps, of which this process has read its own rows (`batch_part`)."""
+        if self.mesh is None:
+            return batches
+        sharding = NamedSharding(self.mesh, PartitionSpec(None, *self._spec(DATA)))
+
+        def put(leaf: np.ndarray) -> jax.Array:
+            shape = (len(leaf), batch_size, *leaf.shape[2:])
+            return jax.make_array_from_process_local_data(sharding, leaf, shape)
+
+        return jax.tree.map(put, batches)
+
+    def batch_part(self, batch_size: int) -> slice:
+        """Which rows of a batch this process has to read."""
+        if self.mesh is None or jax.process_count() == 1:
+            return slice(None)
+        sharding = NamedSharding(self.mesh, self._spec(DATA))
+        parts = [index[0] for index in sharding.addressable_devices_indices_map((batch_size,)).values()]
+        firsts = [part.start or 0 for part in parts]
+        ends = [batch_size if part.stop is None else part.stop for part in parts]
+        return slice(min(firsts), max(ends))
+
+    def constrain_state(self, state: "FlowState") -> "FlowState":
+        """Inside a program: the state stays where it was."""
+        if self.mesh is None:
+            return state
+        return self._constrained(state, self._state_specs(state))
+
+    def constrain_batch(self, batch: PyTree) -> PyTree:
+        """Inside a program: each device sees its share of the batch."""
+        if self.mesh is None or self.size(DATA) == 1:
+            return batch
+        return self._constrained(batch, lambda _: self._spec(DATA))
+
+    def gathered(self, tree: Tree) -> Tree:
+        """The whole of every array on one device, in every process."""
+        if self.mesh is None:
+            return tree
+
+        def gather(leaf: Any) -> Any:
+            if not isinstance(leaf, jax.Array):
+                return leaf
+            if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+                data = gather(jax.random.key_data(leaf))
+                return jax.random.wrap_key_data(data, impl=jax.random.key_impl(leaf))
+            if leaf.is_fully_addressable or leaf.is_fully_replicated:
+                return jnp.asarray(np.asarray(leaf))
+            from jax.experimental.multihost_utils import process_allgather
+
+            return jnp.asarray(process_allgather(leaf, tiled=True))
+
+        return jax.tree.map(gather, tree)
+
+    def agreed(self, number: int) -> int:
+        """What the first process says: clocks differ, and all must take the same steps."""
+        if jax.process_count() == 1:
+            return number
+        from jax.experimental.multihost_utils import broadcast_one_to_all
+
+        return int(broadcast_one_to_all(np.int64(number)))
+
+    def _spec(self, axis: str) -> PartitionSpec:
+        return PartitionSpec(axis) if self.size(axis) > 1 else PartitionSpec()
+
+    def _state_specs(self, state: "FlowState") -> Callable[[Any], PartitionSpec]:
+        shape = state.particles.shape
+
+        def spec(leaf: Any) -> PartitionSpec:
+            # One number or one position a particle. Wherever an array lies, results are the same.
+            if leaf.shape in (shape, shape[:1], (shape[0], 1)):
+                return self._spec(PARTICLES)
+            number = self.size(WITNESS)
+            if leaf.size >= SMALLEST_SPLIT and leaf.shape[0] % number == 0:
+                return self._spec(WITNESS)
+            return PartitionSpec()
+
+        return spec
+
+    def _placed(self, tree: Tree, spec: Callable[[Any], PartitionSpec]) -> Tree:
+        mesh = self.mesh
+        if mesh is None:
+            return tree
+
+        def put(leaf: Any) -> Any:
+            if not eqx.is_array(leaf):
+                return leaf
+            sharding = NamedSharding(mesh, spec(leaf))
+            if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+                data = jax.random.key_data(leaf)
+                return jax.random.wrap_key_data(put(data), impl=jax.random.key_impl(leaf))
+            host = np.asarray(leaf)
+            return jax.make_array_from_callback(host.shape, sharding, lambda index: host[index])
+
+        return jax.tree.map(put, tree)
+
+    def _constrained(self, tree: Tree, spec: Callable[[Any], PartitionSpec]) -> Tree:
+        mesh = self.mesh
+        assert mesh is not None
+        return jax.tree.map(
+            lambda leaf: jax.lax.with_sharding_constraint(leaf, NamedSharding(mesh, spec(leaf)))
+            if eqx.is_array(leaf)
+            else leaf,
+            tree,
+        )
+
+
+def against_all(function: Callable[[Any, Any], PyTree], rows: Any, columns: Any) -> PyTree:
+    """`function(rows, columns)`, a sum over columns for every row, where rows may be split.
+
+    Each device keeps its rows; columns go round, one device's share at a time, so that none ever
+    holds all of them.
+    """
+    mesh = jax.sharding.get_abstract_mesh()
+    number = dict(mesh.shape).get(PARTICLES, 1)
+    if number == 1:
+        return function(rows, columns)
+    ring = [(i, (i + 1) % number) for i in range(number)]
+
+    def local(rows: Any, columns: Any) -> PyTree:
+        def turn(_: Any, carry: tuple[PyTree, Any]) -> tuple[PyTree, Any]:
+            total, held = carry
+            total = jax.tree.map(jnp.add, total, function(rows, held))
+            return total, jax.lax.ppermute(held, PARTICLES, ring)
+
+        total, held = turn(0, (_zeros_of(function, rows, columns), columns))
+        return jax.lax.fori_loop(1, number, turn, (total, held))[0]
+
+    split = PartitionSpec(PARTICLES)
+    return jax.shard_map(
+        local, in_specs=(split, split), out_specs=split, axis_names={PARTICLES}, check_vma=False
+    )(rows, columns)
+
+
+def own_devices() -> Devices:
+    """For a run that this process makes alone."""
+    return None if jax.process_count() == 1 else jax.local_devices()[:1]
+
+
+def everywhere(values: jax.Array) -> jax.Array:
+    """Inside a program: the whole of a small array on every device."""
+    if PARTICLES not in jax.sharding.get_abstract_mesh().axis_names:
+        return values
+    return jax.lax.with_sharding_constraint(values, PartitionSpec())
+
+
+def _zeros_of(function: Callable[..., PyTree], *arguments: Any) -> PyTree:
+    shapes = jax.eval_shape(function, *arguments)
+    return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
+

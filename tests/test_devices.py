@@ -1,0 +1,88 @@
+"""Eight virtual devices give one device's answer, and tell each other little."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from nvgd.crowds import in_crowds, num_crowds
+from nvgd.sharding import Layout
+
+HERE = Path(__file__).parent
+pytestmark = pytest.mark.xdist_group("devices")
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory):
+    flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=8"
+    result = subprocess.run(
+        [sys.executable, HERE / "eight_devices.py", tmp_path_factory.mktemp("devices")],
+        env={**os.environ, "XLA_FLAGS": flags, "PYTHONPATH": str(HERE.parent)},
+        capture_output=True,
+        text=True,
+        timeout=500,
+    )
+    assert result.returncode == 0, result.stderr
+    return json.loads(result.stdout)
+
+
+@pytest.mark.parametrize("name", ["ula", "thinned", "paper"])
+def test_bits_agree_where_nothing_is_summed_in_another_order(found, name):
+    assert found[name]["equal"]
+
+
+@pytest.mark.parametrize("name", ["svgd", "diagonal", "wide", "rows", "batches", "mapped"])
+def test_answers_agree_within_rounding(found, name):
+    assert found[name]["distance"] < 1e-4
+
+
+def test_a_run_goes_on_with_another_number_of_devices(found):
+    assert found["resumed"] < 1e-5
+
+
+def test_what_devices_tell_each_other_does_not_grow_with_the_particles(found):
+    for name in ("paper traffic", "diagonal traffic"):
+        small, large = (sum(sizes.values()) for _, sizes in found[name])
+        assert 0 < large <= small + 1000, name
+    calls, sizes = found["paper traffic"][0]
+    assert set(calls) == {"all-reduce"}
+    # One gradient of the witness for each training step, and a few numbers.
+    assert sizes["all-reduce"] < 8 * 5 * 4 * (2 * 32 + 32 + 32 * 32 + 32 + 32 * 2 + 2)
+
+
+def test_kernels_send_particles_round(found):
+    (_, small), (_, large) = found["svgd traffic"]
+    # Positions, scores and their products, to each of the other devices.
+    assert small["collective-permute"] >= 7 * 2048 / 8 * 5 * 4
+    assert 1.8 < large["collective-permute"] / small["collective-permute"] < 2.2
+
+
+def test_what_cannot_be_split_is_refused(found):
+    uneven, many, word, foreign = found["refused"]
+    assert "multiple of the 8 devices" in uneven
+    assert "needs 99 of them, but there are 8" in many
+    assert "must be a number, a list of jax.devices() or a mesh" in word
+    assert "nvgd.device_mesh() makes one" in foreign
+
+
+def test_one_device_needs_no_layout():
+    assert Layout.of(None) == Layout()
+
+
+@pytest.mark.parametrize(
+    ("num_particles", "number"), [(100, 1), (511, 1), (512, 2), (1000, 2), (2048, 8), (10**6, 64)]
+)
+def test_crowds_depend_on_the_particles_alone(num_particles, number):
+    assert num_crowds(num_particles) == number
+    assert num_particles % number == 0
+
+
+def test_each_crowd_is_by_itself():
+    values = np.arange(1024.0)
+    reversed_ = in_crowds(lambda crowd: crowd[::-1], values)
+    assert np.array_equal(reversed_[:256], values[:256][::-1])
+    assert np.array_equal(reversed_[-256:], values[-256:][::-1])
