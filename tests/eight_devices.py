@@ -11,9 +11,9 @@ from pathlib import Path
 import jax
 import jax.numpy as jnp
 import numpy as np
+from benchmarks.scaling.collectives import step_program, traffic
 
 import nvgd
-from benchmarks.scaling.collectives import step_program, traffic
 from nvgd.densities import Funnel
 from nvgd.sharding import Layout
 
@@ -85,7 +85,11 @@ def main(directory):
         ],
     }
     layout = Layout.of(8)
-    for name, flow in {"paper": PAPER, "diagonal": smooth.for_run(100), "svgd": nvgd.SVGD()}.items():
+    for name, flow in {
+        "paper": PAPER,
+        "diagonal": smooth.for_run(100),
+        "svgd": nvgd.SVGD(),
+    }.items():
         programs = [step_program(flow, FUNNEL, n, layout) for n in (2048, 4096)]
         found[f"{name} traffic"] = [traffic(program, inner_steps=5) for program in programs]
     print(json.dumps(found))

@@ -48,7 +48,9 @@ def test_splits_take_the_same_share_of_every_crowd():
     values = jnp.arange(1024.0)
     rows = np.concatenate([rows_of(values, first), rows_of(values, second)])
     assert np.array_equal(np.sort(rows), values)
-    assert np.array_equal(np.unique(rows_of(values, first) // 256, return_counts=True)[1], [175] * 4)
+    assert np.array_equal(
+        np.unique(rows_of(values, first) // 256, return_counts=True)[1], [175] * 4
+    )
     # At least one on either side, however unequal the shares are.
     assert [part.shape[1] for part in random_split(KEY, 2, 0)] == [1, 1]
     assert [part.shape[1] for part in random_split(KEY, 2, 2)] == [1, 1]

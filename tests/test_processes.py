@@ -45,6 +45,8 @@ count = HERE / f"read-by-{os.getpid()}"
 atexit.register(lambda: count.write_text(str(Counted.num_read)))
 """
 
+COMMAND = [sys.executable, "-m", "nvgd.cli", "sample"]
+
 pytestmark = pytest.mark.xdist_group("processes")
 
 
@@ -76,9 +78,7 @@ def start(model, out, num_processes, *, steps=60, **options):
         place += ["--num-processes", str(num_processes), "--process-id", str(number)] * bool(place)
         processes.append(
             subprocess.Popen(
-                [sys.executable, "-m", "nvgd.cli", "sample", f"{model / 'model.py'}:target"]
-                + words
-                + place,
+                [*COMMAND, f"{model / 'model.py'}:target", *words, *place],
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 text=True,

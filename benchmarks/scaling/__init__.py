@@ -1,0 +1,1 @@
+"""Devices, many particles, data larger than memory, kills: `python -m benchmarks.scaling`."""

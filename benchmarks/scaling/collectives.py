@@ -18,7 +18,9 @@ BYTES |= {"s64": 8, "u64": 8, "f64": 8}
 
 _COMPUTATION = re.compile(r"^(?:ENTRY )?%?([\w.\-]+) .*\{$")
 _SHAPE = re.compile(r"(\w+)\[([\d,]*)\]")
-_CALLED = re.compile(r"(?:body|condition|calls|to_apply|true_computation|false_computation)=%?([\w.\-]+)")
+_CALLED = re.compile(
+    r"(?:body|condition|calls|to_apply|true_computation|false_computation)=%?([\w.\-]+)"
+)
 _BRANCHES = re.compile(r"branch_computations=\{([^}]*)\}")
 _TRIPS = re.compile(r'"known_trip_count":\{"n":"(\d+)"\}')
 

@@ -45,7 +45,7 @@ def join(coordinator: str | None, num_processes: int | None, process_id: int | N
         )
     if num_processes < 1 or not 0 <= process_id < num_processes:
         raise InputError(
-            f"process-id must be one of 0 to num-processes - 1, got {process_id} of {num_processes}."
+            f"process-id must be from 0 to num-processes - 1, got {process_id} of {num_processes}."
         )
     try:
         jax.distributed.initialize(
@@ -86,7 +86,10 @@ def ends_together() -> Iterator[None]:
         if isinstance(error, KeyboardInterrupt):
             what, code = f"{name} was interrupted and ends", 130
         elif _LOST.search(str(error)):
-            what, code = f"{name} has lost another one and ends ({first_line(error)[:200]})", 1
+            what, code = (
+                f"{name} has lost another one and ends ({str(error).splitlines()[0][:200]})",
+                1,
+            )
         else:
             traceback.print_exc()
             what, code = f"{name} failed and ends", 1

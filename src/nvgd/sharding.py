@@ -27,7 +27,7 @@ PARTICLES, DATA, WITNESS = "particles", "data", "witness"
 # Shorter witness arrays are not worth splitting.
 SMALLEST_SPLIT = 2**12
 
-Devices = int | Sequence[jax.Device] | Mesh | None
+Devices = int | Sequence[Any] | Mesh | None
 Tree = TypeVar("Tree")
 
 
@@ -88,8 +88,9 @@ class Layout:
         if isinstance(devices, int) and not isinstance(devices, bool):
             check_count("devices", devices)
             return cls(device_mesh(devices))
-        if isinstance(devices, Sequence) and len(devices):
-            if all(isinstance(device, jax.Device) for device in devices):
+        if isinstance(devices, Sequence) and devices:
+            are_devices = [isinstance(device, jax.Device) for device in devices]
+            if all(are_devices):
                 return cls(device_mesh(len(devices), devices=devices))
         raise InputError(
             f"devices must be a number, a list of jax.devices() or a mesh, got {devices!r}."
@@ -109,8 +110,8 @@ class Layout:
         rows = target.num_rows
         if eqx.is_array(jax.tree.leaves((target.data, 0))[0]) and rows % self.size(DATA):
             raise InputError(
-                f"the {rows} data rows cannot be split evenly over {self.size(DATA)} devices: leave "
-                f"{rows % self.size(DATA)} out, or give them as a np.memmap."
+                f"the {rows} data rows cannot be split evenly over {self.size(DATA)} devices: "
+                f"leave {rows % self.size(DATA)} out, or give them as a np.memmap."
             )
         if (target.batch_size or 0) % self.size(DATA):
             raise InputError(
@@ -159,7 +160,8 @@ class Layout:
         if self.mesh is None or jax.process_count() == 1:
             return slice(None)
         sharding = NamedSharding(self.mesh, self._spec(DATA))
-        parts = [index[0] for index in sharding.addressable_devices_indices_map((batch_size,)).values()]
+        indices = sharding.addressable_devices_indices_map((batch_size,)).values()
+        parts = [index[0] for index in indices if index is not None]
         firsts = [part.start or 0 for part in parts]
         ends = [batch_size if part.stop is None else part.stop for part in parts]
         return slice(min(firsts), max(ends))
@@ -241,9 +243,11 @@ class Layout:
         mesh = self.mesh
         assert mesh is not None
         return jax.tree.map(
-            lambda leaf: jax.lax.with_sharding_constraint(leaf, NamedSharding(mesh, spec(leaf)))
-            if eqx.is_array(leaf)
-            else leaf,
+            lambda leaf: (
+                jax.lax.with_sharding_constraint(leaf, NamedSharding(mesh, spec(leaf)))
+                if eqx.is_array(leaf)
+                else leaf
+            ),
             tree,
         )
 
@@ -290,4 +294,3 @@ def everywhere(values: jax.Array) -> jax.Array:
 def _zeros_of(function: Callable[..., PyTree], *arguments: Any) -> PyTree:
     shapes = jax.eval_shape(function, *arguments)
     return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
-

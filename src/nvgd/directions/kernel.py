@@ -149,4 +149,3 @@ class KernelDirection(AbstractDirection[None]):
                 "bandwidth": bandwidth,
             },
         )
-

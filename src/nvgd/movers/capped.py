@@ -89,7 +89,7 @@ class Capped(AbstractMover[CappedState]):
     Between modes no path leads at all. Every so many steps, from the hundredth to 70 % of the run,
     the particles are resampled a little towards where there are too few (`nvgd.movers.rebirth`):
     the weights of separate modes settle so. Not with minibatches, whose log densities are too
-    noisy, and not in more than ten dimensions, where a density cannot be told from so few particles.
+    noisy, and not in more than ten dimensions, where so few particles do not tell a density.
 
     Particles that are stranded, with a log density so far below the others' that no path of
     sensible length leads back, are reborn every so many steps beside one of the better half: until
