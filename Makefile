@@ -6,12 +6,13 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 OUT ?= demo-results
 
-.PHONY: help demo test benchmark lint types check lock clean
+.PHONY: help demo test benchmark soak lint types check lock clean
 
 help:
 	@echo "make demo   set up and run the two-dimensional funnel: table, figure, animation"
 	@echo "make test   set up and run the tests"
 	@echo "make benchmark  set up and measure: speed beside its limits, then rivals; under 15 minutes"
+	@echo "make soak   set up and measure scaling and faults: devices, large data, kills; about 10 minutes"
 	@echo "make check  lint, types and tests, as continuous integration does"
 	@echo "make lock   resolve requirements.lock anew from pyproject.toml"
 	@echo "make clean  remove the environments and the demo's results"
@@ -26,6 +27,10 @@ test: $(READY)
 benchmark: $(READY)
 	$(BIN)/python -m benchmarks.speed
 	MPLBACKEND=agg $(BIN)/python -m benchmarks.rivals
+
+# Long forms of what the tests try in small: devices, particles, large data, fifty kills.
+soak: $(READY)
+	$(BIN)/python -m benchmarks.scaling
 
 lint: $(READY)
 	$(BIN)/ruff check .

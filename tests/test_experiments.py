@@ -1,5 +1,6 @@
 """The paper's experiments: each runs, records, resumes, and refuses what it should."""
 
+import functools
 import json
 import shutil
 
@@ -25,13 +26,30 @@ FIGURES = {
 }
 
 
-# One worker an experiment: what it has compiled then serves its other tests.
+ONE_SEED = ["--quick", "--seeds", "1"]
+
+
+@pytest.fixture(scope="module")
+def quick(tmp_path_factory):
+    """The results directory of a quick experiment, made once."""
+    directory = tmp_path_factory.mktemp("quick")
+
+    @functools.cache
+    def run(name):
+        out = directory / name
+        assert main(["reproduce", name, *ONE_SEED, "--out", str(out)]) == 0
+        return out
+
+    return run
+
+
+# One worker an experiment: what it has run then serves its other tests.
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=pytest.mark.xdist_group(name)) for name in EXPERIMENTS]
 )
-def test_quick_experiment_runs_to_the_end_and_its_records_parse(name, tmp_path, capsys):
+def test_quick_experiment_runs_to_the_end_and_its_records_parse(name, quick, tmp_path, capsys):
     out = tmp_path / name
-    assert main(["reproduce", name, "--quick", "--seeds", "1", "--out", str(out)]) == 0
+    shutil.copytree(quick(name), out)
     config, rows, _ = read(out)
     assert config["experiment"] == name
     assert config["settings"]["quick"] is True
@@ -43,11 +61,11 @@ def test_quick_experiment_runs_to_the_end_and_its_records_parse(name, tmp_path, 
     records = {"config.json", "metrics.jsonl", "particles.npz", "table.md"}
     assert files == FIGURES[name] | records
     table = (out / "table.md").read_text()
-    assert table.strip() in capsys.readouterr().out
     # Figures come from the records alone: without them they can be drawn again.
     for figure in FIGURES[name]:
         (out / figure).unlink()
     assert main(["plot", str(out)]) == 0
+    assert table.strip() in capsys.readouterr().out
     assert {path.name for path in out.iterdir()} == files
     assert (out / "table.md").read_text() == table
 
@@ -81,11 +99,9 @@ def test_an_interrupted_run_resumes_to_the_same_numbers(tmp_path, monkeypatch):
 
 
 @pytest.mark.xdist_group("funnel")
-def test_final_particles_survive_a_resume(tmp_path):
+def test_final_particles_survive_a_resume(quick, tmp_path):
     """The funnel keeps particles; a run whose last tasks are lost ends with the same ones."""
-    options = ["reproduce", "funnel", "--quick", "--seeds", "1"]
-    whole, broken = tmp_path / "whole", tmp_path / "broken"
-    assert main([*options, "--out", str(whole)]) == 0
+    whole, broken = quick("funnel"), tmp_path / "broken"
     shutil.copytree(whole, broken)
     lines = (broken / "metrics.jsonl").read_text().splitlines(keepends=True)
     first_lost = next(i for i, line in enumerate(lines) if json.loads(line)["method"] == "SVGD")
@@ -94,7 +110,7 @@ def test_final_particles_survive_a_resume(tmp_path):
     with np.load(whole / "particles.npz") as stored:
         kept = {name: stored[name] for name in stored if name.startswith("NVGD")}
         np.savez(broken / "particles.npz", **kept)
-    assert main([*options, "--out", str(broken), "--resume"]) == 0
+    assert main(["reproduce", "funnel", *ONE_SEED, "--out", str(broken), "--resume"]) == 0
     _, whole_rows, whole_arrays = read(whole)
     _, rows, arrays = read(broken)
     assert rows == whole_rows

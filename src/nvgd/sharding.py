@@ -36,7 +36,7 @@ def device_mesh(
     *,
     data: int = 1,
     witness: int = 1,
-    devices: Sequence[jax.Device] | None = None,
+    devices: Sequence[Any] | None = None,
 ) -> Mesh:
     """Devices in a grid, for `sample(..., devices=)`.
 
