@@ -19,6 +19,8 @@ from nvgd.sharding import Layout
 
 FUNNEL = nvgd.Target(Funnel(2).log_density, dim=2)
 ROWS = np.random.default_rng(0).normal(size=(64, 3)).astype(np.float32)
+# Of which the positions are 64 kilobytes.
+NUM_PARTICLES = 8192
 PAPER = nvgd.NVGD.paper(0.01, max_inner_steps=5)
 
 
@@ -90,8 +92,8 @@ def main(directory):
         "diagonal": smooth.for_run(100),
         "svgd": nvgd.SVGD(),
     }.items():
-        programs = [step_program(flow, FUNNEL, n, layout) for n in (2048, 4096)]
-        found[f"{name} traffic"] = [traffic(program, inner_steps=5) for program in programs]
+        program = step_program(flow, FUNNEL, NUM_PARTICLES, layout)
+        found[f"{name} traffic"] = traffic(program, inner_steps=5)
     print(json.dumps(found))
 
 

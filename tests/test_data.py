@@ -1,5 +1,6 @@
 """Minibatches from arrays, memory maps and streams; control variates."""
 
+from pathlib import Path
 from typing import Any
 
 import equinox as eqx
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 
 import nvgd
-from nvgd.data import BUFFER_BYTES, BatchStream, steps_at_a_time
+from nvgd.data import BUFFER_BYTES, MOST_LISTED_ROWS, BatchStream, LazyOrder, steps_at_a_time
 from nvgd.modes import climb, on_all_data
 
 RNG = np.random.default_rng(0)
@@ -51,6 +52,65 @@ def mapped(tmp_path):
 def sample(target, **options):
     options = {"num_particles": 8, "num_steps": 70, "progress": False, **options}
     return nvgd.sample(target, nvgd.SGLD(1e-3), **options)
+
+
+@pytest.mark.parametrize("size", [1, 2, 7, 1000, 2**16 + 3])
+def test_an_order_that_is_not_written_down_holds_every_row_once(size):
+    orders = [LazyOrder(size, np.random.default_rng([0, epoch])) for epoch in range(2)]
+    first, second = (order[0:size] for order in orders)
+    assert np.array_equal(np.sort(first), np.arange(size))
+    if size > 2:
+        assert not np.array_equal(first, second)
+    # The same, wherever one looks.
+    assert np.array_equal(orders[0][size // 2 : size], first[size // 2 :])
+
+
+def test_an_order_that_is_not_written_down_looks_random():
+    order = LazyOrder(10_000, np.random.default_rng(1))[0:10_000]
+    steps = np.diff(order)
+    # Of a random order, neighbours are as far from each other as any two.
+    assert abs(np.mean(np.abs(steps)) / 10_000 - 1 / 3) < 0.02
+    assert abs(np.corrcoef(order[1:], order[:-1])[0, 1]) < 0.04
+    assert abs(np.corrcoef(order, np.arange(10_000))[0, 1]) < 0.04
+
+
+def test_a_file_larger_than_what_may_be_resident(tmp_path):
+    """Four gigabytes, of which the steps touch half a gigabyte's pages."""
+    path, num_rows = tmp_path / "rows", 2**30 // 10
+    with path.open("wb") as file:
+        file.truncate(4 * 10 * num_rows)
+    rows = np.memmap(path, np.float32, "r", shape=(num_rows, 10))
+    target = nvgd.Target(
+        lambda x: -0.5 * jnp.sum(x**2),
+        dim=10,
+        log_likelihood=lambda x, row: -0.5 * jnp.sum((row - x) ** 2),
+        data=rows,
+        batch_size=4096,
+    )
+    assert num_rows > MOST_LISTED_ROWS
+    nvgd.sample(target, nvgd.SGLD(1e-9), num_particles=2, num_steps=2, progress=False)
+    before = resident_megabytes()
+    nvgd.sample(target, nvgd.SGLD(1e-9), num_particles=2, num_steps=30, progress=False)
+    assert resident_megabytes() - before < 200
+
+
+def resident_megabytes():
+    status = Path("/proc/self/status")
+    if not status.exists():
+        pytest.skip("resident memory is read from /proc")
+    return int(status.read_text().split("VmRSS:")[1].split()[0]) / 1024
+
+
+def test_reading_ahead_hands_out_what_was_asked_for(mapped):
+    plain, ahead = (logistic(mapped).batches(0) for _ in range(2))
+    ahead.read_ahead(3, 4, slice(None))
+    for first, number in ((3, 2), (5, 3), (8, 1)):
+        for one, other in zip(plain.take(first, number), ahead.take(first, number), strict=True):
+            assert np.array_equal(one, other)
+        ahead.read_ahead(first + number, 1, slice(None))
+    # What turns out not to be next is read anew.
+    assert np.array_equal(plain.take(20, 2)[0], ahead.take(20, 2)[0])
+    assert np.array_equal(ahead.take(22, 1, slice(10, 20))[0], plain.take(22, 1)[0][:, 10:20])
 
 
 @pytest.mark.xdist_group("data")

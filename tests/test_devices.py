@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -18,7 +19,8 @@ pytestmark = pytest.mark.xdist_group("devices")
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory):
-    flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=8"
+    # Many programs, each of which runs for a moment.
+    flags = "--xla_force_host_platform_device_count=8 --xla_backend_optimization_level=0"
     result = subprocess.run(
         [sys.executable, HERE / "eight_devices.py", tmp_path_factory.mktemp("devices")],
         env={**os.environ, "XLA_FLAGS": flags, "PYTHONPATH": str(HERE.parent)},
@@ -45,20 +47,19 @@ def test_a_run_goes_on_with_another_number_of_devices(found):
 
 
 def test_what_devices_tell_each_other_does_not_grow_with_the_particles(found):
-    for name in ("paper traffic", "diagonal traffic"):
-        small, large = (sum(sizes.values()) for _, sizes in found[name])
-        assert 0 < large <= small + 1000, name
-    calls, sizes = found["paper traffic"][0]
+    calls, sizes = found["paper traffic"]
     assert set(calls) == {"all-reduce"}
     # One gradient of the witness for each training step, and a few numbers.
-    assert sizes["all-reduce"] < 8 * 5 * 4 * (2 * 32 + 32 + 32 * 32 + 32 + 32 * 2 + 2)
+    assert 0 < sizes["all-reduce"] < 8 * 5 * 4 * (2 * 32 + 32 + 32 * 32 + 32 + 32 * 2 + 2)
+    # Ranks and rebirths of 8192 particles move a few hundred numbers.
+    assert 0 < sum(found["diagonal traffic"][1].values()) < 8192 * 2 * 4 / 3
 
 
 def test_kernels_send_particles_round(found):
-    (_, small), (_, large) = found["svgd traffic"]
-    # Positions, scores and their products, to each of the other devices.
-    assert small["collective-permute"] >= 7 * 2048 / 8 * 5 * 4
-    assert 1.8 < large["collective-permute"] / small["collective-permute"] < 2.2
+    _, sizes = found["svgd traffic"]
+    # Positions, scores and their products, to each of the other devices, and no more.
+    assert 0.99 < sizes["collective-permute"] / (8 * 8192 / 8 * 5 * 4) < 1.2
+    assert sizes["all-gather"] < 2000 * 2 * 4 * 1.1
 
 
 def test_what_cannot_be_split_is_refused(found):
@@ -82,7 +83,7 @@ def test_crowds_depend_on_the_particles_alone(num_particles, number):
 
 
 def test_each_crowd_is_by_itself():
-    values = np.arange(1024.0)
+    values = jnp.arange(1024.0)
     reversed_ = in_crowds(lambda crowd: crowd[::-1], values)
     assert np.array_equal(reversed_[:256], values[:256][::-1])
     assert np.array_equal(reversed_[-256:], values[-256:][::-1])
