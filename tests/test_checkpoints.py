@@ -101,7 +101,10 @@ def test_kill_9(uninterrupted, tmp_path):
     here = os.path.dirname(__file__)
     killed = subprocess.run([sys.executable, "-c", KILLED, here, str(tmp_path)], check=False)
     assert killed.returncode == -signal.SIGKILL
+    # As if it had been killed while it wrote.
+    (tmp_path / ".nvgd-half.npz").write_bytes(b"half")
     assert same(run(tmp_path), uninterrupted)
+    assert not list(tmp_path.glob(".*"))
 
 
 def flip_bytes(path):

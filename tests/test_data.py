@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 import nvgd
-from nvgd.data import BUFFER_BYTES, MOST_LISTED_ROWS, BatchStream, LazyOrder, steps_at_a_time
+from nvgd.data import BUFFER_BYTES, BatchStream, steps_at_a_time
 from nvgd.modes import climb, on_all_data
+from nvgd.orders import MOST_LISTED_ROWS, LazyOrder
 
 RNG = np.random.default_rng(0)
 FEATURES = RNG.normal(size=(1500, 3)).astype(np.float32)

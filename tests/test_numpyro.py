@@ -23,7 +23,7 @@ from numpyro_models import (
 )
 
 import nvgd
-from nvgd.data import EpochShuffle
+from nvgd.orders import EpochShuffle
 
 PARTICLES = 40
 

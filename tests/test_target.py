@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import nvgd
-from nvgd.data import EpochShuffle
+from nvgd.orders import EpochShuffle
 
 ROWS = {
     "x": np.random.default_rng(0).normal(size=(50, 3)).astype(np.float32),

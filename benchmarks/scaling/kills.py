@@ -45,7 +45,7 @@ def measure(num_kills: int = 50, seed: int = 0) -> dict[str, float]:
         directory.mkdir()
         environment = {**os.environ, "JAX_COMPILATION_CACHE_DIR": f"{temporary}/compiled"}
         environment["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
-        num_halves = num_read = 0
+        num_read = 0
         for _ in range(num_kills):
             before = checkpoints(directory)
             process = subprocess.Popen(
@@ -56,7 +56,6 @@ def measure(num_kills: int = 50, seed: int = 0) -> dict[str, float]:
             time.sleep(moments.uniform(0.0, 0.4))
             process.send_signal(signal.SIGKILL)
             process.wait()
-            num_halves += len(list(directory.glob(".*")))
             for path in checkpoints(directory):
                 read_archive(path, KIND)
                 num_read += 1
@@ -66,7 +65,7 @@ def measure(num_kills: int = 50, seed: int = 0) -> dict[str, float]:
             "kills": num_kills,
             "steps": reached + 20,
             "checkpoints_read": num_read,
-            "temporaries_left": num_halves,
+            "left_over": len(list(directory.glob(".*"))),
             "equal": bool(np.array_equal(resumed.particles, alone.particles)),
         }
 

@@ -22,7 +22,7 @@ from jaxtyping import PyTree
 from nvgd.archives import Arrays, arrays_to_tree, read_archive, tree_to_arrays, write_archive
 from nvgd.chunks import CAPACITY
 from nvgd.errors import InputError, check_count
-from nvgd.files import output_directory
+from nvgd.files import output_directory, remove_temporaries
 from nvgd.flow import FlowInfo
 from nvgd.processes import is_first_process
 from nvgd.runs import Run, first_of
@@ -108,6 +108,8 @@ class Checkpoints:
 
     def resume(self, run: Run, watch: Watch, settings: dict[str, Any]) -> None:
         """Put the run where its latest usable checkpoint left it, if there is one."""
+        if is_first_process():
+            remove_temporaries(self.directory)
         self._identify(run, settings)
         refusals: list[str] = []
         for path in self._paths():

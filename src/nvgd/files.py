@@ -8,9 +8,13 @@ from pathlib import Path
 from nvgd.errors import InputError
 
 
+# How the names of files that are not yet whole begin.
+TEMPORARY = ".nvgd-"
+
+
 def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
     """Let `write` fill a temporary file of the same ending, then put it in place of `path`."""
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=path.suffix)
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=TEMPORARY, suffix=path.suffix)
     os.close(handle)
     temporary = Path(name)
     try:
@@ -22,6 +26,12 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def remove_temporaries(directory: Path) -> None:
+    """What writers that were killed have left behind."""
+    for path in directory.glob(f"{TEMPORARY}*"):
+        path.unlink(missing_ok=True)
 
 
 def cache_directory() -> Path:

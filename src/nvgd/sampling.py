@@ -125,6 +125,11 @@ def sample(
         if num_steps == "auto":
             settings["max_steps"] = length.end
         checkpoints.resume(run, watch, settings)
+        if layout.agreed(run.num_steps) != run.num_steps:
+            raise InputError(
+                f"the processes see different checkpoints in {str(checkpoint)!r}: choose a "
+                "directory that all of them share."
+            )
     watch(run.whole_state)
     run.go(watch, checkpoints, progress and is_first_process())
     if run.status == "completed":

@@ -20,7 +20,6 @@ from nvgd.data import (
     AbstractBatches,
     AbstractHostData,
     BatchStream,
-    EpochShuffle,
     NumberedRows,
     num_rows,
     placed,
@@ -34,6 +33,7 @@ from nvgd.errors import (
     first_line,
 )
 from nvgd.models import AbstractModel, Model
+from nvgd.orders import EpochShuffle
 from nvgd.positions import Position, check_values, checked_names, layout
 
 LogDensity = Callable[[Position], Any]
