@@ -7,7 +7,6 @@ from pathlib import Path
 
 from nvgd.errors import InputError
 
-
 # How the names of files that are not yet whole begin.
 TEMPORARY = ".nvgd-"
 
