@@ -57,7 +57,7 @@ def resident_gigabytes() -> float:
     return int(status.split("VmHWM:")[1].split()[0]) / 2**20
 
 
-def measure(steps: int = 400, batch_size: int = 2048, num_particles: int = 100) -> dict[str, float]:
+def measure(steps: int = 200, batch_size: int = 2048, num_particles: int = 100) -> dict[str, float]:
     """Memory of a run, and its time with and without reading ahead, and without reading.
 
     The file's holes cost the processor and no waiting, so that reading ahead has nothing to hide;
