@@ -11,9 +11,12 @@ from nvgd.coordinates.base import AbstractCoordinates, AbstractFrame, AffineFram
 from nvgd.coordinates.driver import DriverFrame, find_driver, is_finite
 from nvgd.errors import check_count, plain
 from nvgd.robust import can_fit_scatter, coordinate_scales, median, spread, student_scatter, whiten
+from nvgd.sharding import everywhere
 
 # How much better, in the mean log of the misfit, a driver must be than none.
 MARGIN = 0.03
+# How many particles a driver is looked for with, at most.
+MOST_SEARCHED = 2048
 # Fixed-point steps of the scatter of particles in the driver's coordinates, and in x.
 FINE, COARSE = 3, 4
 
@@ -54,7 +57,8 @@ class Adaptive(AbstractCoordinates[AdaptiveState | NoSearch | None]):
 
     With fewer than 1.25 particles a dimension a scatter cannot be estimated: medians and robust
     standard deviations of the coordinates are used then, and no driver. Nor is one looked for where
-    scores come from minibatches: their noise would decide.
+    scores come from minibatches: their noise would decide. Of more than 2,048 particles an even
+    selection is searched.
 
     Arguments:
         search_every: steps between two searches for a driver.
@@ -87,8 +91,11 @@ class Adaptive(AbstractCoordinates[AdaptiveState | NoSearch | None]):
             return AffineFrame(*student_scatter(particles, COARSE)), state
         # Every step at first: the particles move fast then.
         is_due = (step % self.search_every == 0) | (step < self.search_every)
+        # Of very many particles an even selection: as telling, and everywhere if they are split.
+        every = -(-len(particles) // MOST_SEARCHED)
+        shown = everywhere(particles[::every]), everywhere(scores[::every])
         state = jax.lax.cond(
-            is_due, lambda state: _search(particles, scores, state), lambda state: state, state
+            is_due, lambda state: _search(*shown, state), lambda state: state, state
         )
         expressed, _ = state.frame.express(particles, scores)
         return _Composed(state.frame, AffineFrame(*student_scatter(expressed, FINE))), state
