@@ -137,7 +137,7 @@ class Sweep(Experiment):
             for method in (*self.flows(), EXACT):
                 values = np.array([self._values(rows, dim, method, name) for dim in dims]).T
                 band(axes, np.array(dims), values, COLOURS.get(method, "0.35"), method)
-            axes.set(xlabel="dimension", ylabel=label, xlim=(2, self.max_dim))
+            axes.set(xlabel="dimension", ylabel=label, xlim=(2, max(self.max_dim, 3)))
             axes.spines[["top", "right"]].set_visible(False)
         panels[0].legend(frameon=False)
         path = directory / "sweep.png"
