@@ -17,6 +17,7 @@ import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 from jaxtyping import PyTree
 
+from nvgd.data import AbstractHostData
 from nvgd.errors import InputError, check_count
 
 if TYPE_CHECKING:
@@ -108,7 +109,7 @@ class Layout:
                 f"split over, got {num_particles}."
             )
         rows = target.num_rows
-        if eqx.is_array(jax.tree.leaves((target.data, 0))[0]) and rows % self.size(DATA):
+        if not isinstance(target.data, AbstractHostData) and rows % self.size(DATA):
             raise InputError(
                 f"the {rows} data rows cannot be split evenly over {self.size(DATA)} devices: "
                 f"leave {rows % self.size(DATA)} out, or give them as a np.memmap."
@@ -270,8 +271,8 @@ def against_all(function: Callable[[Any, Any], PyTree], rows: Any, columns: Any)
             total = jax.tree.map(jnp.add, total, function(rows, held))
             return total, jax.lax.ppermute(held, PARTICLES, ring)
 
-        total, held = turn(0, (_zeros_of(function, rows, columns), columns))
-        return jax.lax.fori_loop(1, number, turn, (total, held))[0]
+        nothing = _zeros_of(function, rows, columns)
+        return jax.lax.fori_loop(0, number, turn, (nothing, columns))[0]
 
     split = PartitionSpec(PARTICLES)
     return jax.shard_map(
