@@ -25,10 +25,12 @@ class RobustWhitening(AbstractCoordinates[None]):
 
 def _with_mover(**settings: Any) -> nvgd.ParticleFlow:
     default = nvgd.NVGD()
-    return nvgd.ParticleFlow(default.coordinates, default.direction, nvgd.Capped(**settings))
+    mover = nvgd.Capped(**settings)
+    return nvgd.ParticleFlow(default.coordinates, default.direction, mover, corrected=True)
 
 
 FLOWS: dict[str, nvgd.ParticleFlow] = {
+    "without_corrections": nvgd.NVGD(corrected=False),
     "without_driver": nvgd.NVGD(coordinates=RobustWhitening()),
     "ordinary_covariance": nvgd.NVGD(coordinates=nvgd.Whitened()),
     "diagonal": nvgd.NVGD(coordinates=nvgd.Diagonal()),

@@ -141,11 +141,11 @@ class Checkpoints:
             "start/particles": np.asarray(particles),
             "start/log_densities": np.asarray(log_densities),
         }
-        flow = run.length.flow(0)
+        # A run may be made longer: its length is not part of what it is.
+        flow = run.length.given
         self._identity = {
             "flow": eqx.tree_pformat(flow, width=10**6),
-            # A run may be made longer: its length is not part of what it is.
-            "flow_arrays": _digest(flow.for_run(1)),
+            "flow_arrays": _digest(flow),
             "batch_size": run.target.batch_size,
             "num_rows": run.target.num_rows,
             **settings,

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
+from nvgd.corrections import Corrections
 from nvgd.flow import FlowInfo, FlowState, ParticleFlow
 from nvgd.sharding import Layout
 from nvgd.target import Target
@@ -34,7 +35,7 @@ class Chunk(NamedTuple):
 
 @eqx.filter_jit
 def advance(
-    flow: ParticleFlow,
+    flow: ParticleFlow | Corrections,
     target: Target,
     state: FlowState,
     previous: FlowState,

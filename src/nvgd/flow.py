@@ -10,6 +10,7 @@ import optax
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from nvgd.coordinates import AbstractCoordinates, Adaptive, Identity
+from nvgd.corrections import CorrectionState
 from nvgd.directions import (
     AbstractDirection,
     Diagnostics,
@@ -18,7 +19,7 @@ from nvgd.directions import (
     NeuralDirection,
     ResidualDirection,
 )
-from nvgd.errors import InputError, check_kind
+from nvgd.errors import InputError, check_kind, plain
 from nvgd.movers import AbstractMover, Capped, Euler, StepSize, choose_mover
 from nvgd.target import Target
 from nvgd.views import Aim, View
@@ -32,6 +33,8 @@ class FlowState(NamedTuple):
     direction: PyTree
     mover: PyTree
     step: Int[Array, ""]
+    corrections: PyTree = None
+    """None in a run without them."""
 
 
 class FlowInfo(NamedTuple):
@@ -67,6 +70,8 @@ class ParticleFlow(eqx.Module):
     coordinates: AbstractCoordinates
     direction: AbstractDirection
     mover: AbstractMover
+    corrected: bool = eqx.field(default=False, converter=plain)
+    """Whether a run ends with `nvgd.corrections`, where log densities are known to compare."""
 
     def __check_init__(self):
         check_kind("coordinates", self.coordinates, AbstractCoordinates, "Identity()")
@@ -87,13 +92,21 @@ class ParticleFlow(eqx.Module):
         self.mover.check_target(target)
         coordinates = self.coordinates
         is_noisy = target.batch_size is not None
+        frames = (coordinates.init_for_minibatches if is_noisy else coordinates.init)(particles)
         return FlowState(
             particles,
-            (coordinates.init_for_minibatches if is_noisy else coordinates.init)(particles),
+            frames,
             self.direction.init(particles, key=key),
             self.mover.init(particles),
             jnp.array(0),
+            CorrectionState.empty(coordinates, frames, particles)
+            if self.corrects(target)
+            else None,
         )
+
+    def corrects(self, target: Target) -> bool:
+        """Whether runs on this target end with corrections: not with minibatches."""
+        return self.corrected and target.batch_size is None
 
     def for_run(self, num_steps: int) -> "ParticleFlow":
         """The flow for a run whose length is known: step sizes may fall towards its end."""
@@ -168,7 +181,13 @@ class ParticleFlow(eqx.Module):
             num_faulty_moves=jnp.sum(~is_moved),
             diagnostics=diagnostics,
         )
-        state = FlowState(moved, aim.coordinates_state, aim.fit.state, mover_state, state.step + 1)
+        state = state._replace(
+            particles=moved,
+            coordinates=aim.coordinates_state,
+            direction=aim.fit.state,
+            mover=mover_state,
+            step=state.step + 1,
+        )
         return state, info
 
     def _keys(self, state: FlowState, key: PRNGKeyArray) -> tuple[PRNGKeyArray, PRNGKeyArray]:
@@ -187,6 +206,8 @@ class NVGD(ParticleFlow):
         step_size: ε; 0.1 if neither it nor `optimizer` is given.
         optimizer: an `optax` transformation that moves the particles instead.
         coordinates: in which the witness sees the particles.
+        corrected: whether runs of 400 steps or more end with steps that are accepted or rejected
+            (`nvgd.corrections`): 70 % of a thousand steps; not with minibatches.
         options: those of `NeuralDirection`: `witness`, `learning_rate`, `patience` and so on.
     """
 
@@ -196,9 +217,11 @@ class NVGD(ParticleFlow):
         *,
         optimizer: optax.GradientTransformation | None = None,
         coordinates: AbstractCoordinates = Adaptive(),
+        corrected: bool = True,
         **options: Any,
     ):
         self.coordinates = coordinates
+        self.corrected = corrected
         settings = {
             "width": 64,
             "learning_rate": 1e-3,

@@ -149,8 +149,8 @@ class Posterior:
         are new chains. The same seed gives the same draws.
 
         Arguments:
-            num_corrections: 50 if omitted; none in Langevin dynamics or with minibatches, where
-                densities are not known to compare.
+            num_corrections: 50 if omitted, or as many as the run itself ended with; none in
+                Langevin dynamics or with minibatches, where densities are not known to compare.
             initial: where points start, as for `nvgd.sample`; as the particles did if omitted.
         """
         from nvgd.replays import NUM_CORRECTIONS, carry, corrected
@@ -160,7 +160,7 @@ class Posterior:
         recipe = known_recipe(self.recipe, "sample")
         if num_corrections is None:
             is_exact = recipe.target.batch_size is None and not recipe.flow.direction.noise_share
-            num_corrections = NUM_CORRECTIONS if is_exact else 0
+            num_corrections = max(NUM_CORRECTIONS, recipe.num_corrections) if is_exact else 0
         check_count("num_corrections", num_corrections, minimum=0)
         if initial is None:
             if not recipe.can_start_anew:

@@ -1,7 +1,9 @@
 """How a posterior was made: what it takes to make another one in the same way."""
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from nvgd.corrections import Corrections, num_flow_steps
 from nvgd.errors import InputError
 from nvgd.flow import ParticleFlow
 from nvgd.sharding import own_devices
@@ -16,7 +18,23 @@ class Stage(NamedTuple):
     """A stretch of a run with one flow."""
 
     until_step: int
-    flow: ParticleFlow
+    flow: ParticleFlow | Corrections
+
+
+def plan(flow: ParticleFlow, target: Target, num_steps: int) -> tuple[Stage, ...]:
+    """The stages of a run of so many steps: the flow, and corrections where it asks for them."""
+    before = num_flow_steps(num_steps) if flow.corrects(target) else num_steps
+    first = Stage(before, flow.for_run(before))
+    if before == num_steps:
+        return (first,)
+    return first, Stage(num_steps, Corrections(flow.coordinates, before, num_steps))
+
+
+def first_flow(stages: Sequence[Stage]) -> ParticleFlow:
+    """What a run begins with, which is never corrections."""
+    flow = stages[0].flow
+    assert isinstance(flow, ParticleFlow)
+    return flow
 
 
 class Recipe(NamedTuple):
@@ -32,6 +50,13 @@ class Recipe(NamedTuple):
     thin: int | None
     stages: tuple[Stage, ...]
     """The flow as it was in every part of the run: step sizes may fall towards its end."""
+
+    @property
+    def num_corrections(self) -> int:
+        """How many corrections the run ended with."""
+        if not isinstance(self.stages[-1].flow, Corrections):
+            return 0
+        return self.stages[-1].until_step - self.stages[-2].until_step
 
     @property
     def can_start_anew(self) -> bool:

@@ -18,13 +18,14 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from nvgd.chunks import CAPACITY
 from nvgd.coordinates import Preconditioned
+from nvgd.corrections import Corrections
 from nvgd.data import steps_at_a_time
 from nvgd.directions import LangevinDirection
 from nvgd.errors import InputError
 from nvgd.flow import FlowState, ParticleFlow
 from nvgd.initialisation import is_faulty, starting_particles
 from nvgd.movers import Euler, Metropolis
-from nvgd.recipes import Recipe
+from nvgd.recipes import Recipe, first_flow
 from nvgd.robust import coordinate_scales, student_scatter
 from nvgd.runs import first_of, padded
 from nvgd.starts import AbstractStart
@@ -64,12 +65,14 @@ def carry(
     )
     points = starting_particles(target, initial, num_points, taken, start_key)
 
-    first = recipe.stages[0].flow
+    first = first_flow(recipe.stages)
     state = first.init(target, particles, key=run_keys[1])
     carried = _Carried(state, points, first.mover.init(points))
     capacity = CAPACITY if taken is None else steps_at_a_time(taken, CAPACITY)
     step = 0
     for stage in recipe.stages:
+        if isinstance(stage.flow, Corrections):
+            break
         while step < stage.until_step:
             length = min(capacity, stage.until_step - step)
             shares = None

@@ -2,6 +2,7 @@
 
 import re
 import time
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -176,7 +177,11 @@ class Run:
 
     def infos(self) -> Any:
         """A `FlowInfo` of NumPy arrays, one entry a step taken."""
-        return jax.tree.map(lambda *parts: np.concatenate(parts)[: self.num_steps], *self._infos)
+        names = dict.fromkeys(name for info in self._infos for name in info.diagnostics)
+        full = [
+            info._replace(diagnostics=_with_all(info, names, self._infos)) for info in self._infos
+        ]
+        return jax.tree.map(lambda *parts: np.concatenate(parts)[: self.num_steps], *full)
 
     def history(self) -> dict[str, np.ndarray]:
         """One array a quantity, one entry a step taken."""
@@ -210,6 +215,17 @@ class Run:
     def whole_previous(self) -> FlowState:
         """The one before."""
         return self.layout.gathered(self.previous)
+
+
+def _with_all(info: FlowInfo, names: Iterable[str], infos: Sequence[FlowInfo]) -> dict[str, Any]:
+    """Diagnostics under all names; what a stage does not measure is none, or not a number."""
+    diagnostics: dict[str, Any] = dict(info.diagnostics)
+    for name in names:
+        if name not in diagnostics:
+            known = next(other.diagnostics[name] for other in infos if name in other.diagnostics)
+            fill = np.nan if np.issubdtype(known.dtype, np.floating) else 0
+            diagnostics[name] = np.full(len(info.log_density), fill, known.dtype)
+    return diagnostics
 
 
 def _last_line(error: Exception) -> str:

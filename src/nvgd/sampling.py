@@ -18,7 +18,7 @@ from nvgd.flow import NVGD, FlowState, ParticleFlow
 from nvgd.initialisation import starting_particles
 from nvgd.posterior import Posterior
 from nvgd.processes import is_first_process
-from nvgd.recipes import Recipe
+from nvgd.recipes import Recipe, first_flow
 from nvgd.runs import Run, first_of
 from nvgd.sharding import Devices, Layout
 from nvgd.starts import AbstractStart
@@ -118,7 +118,7 @@ def sample(
 
     length.check_particles(len(particles))
     layout.check(target, len(particles))
-    state = length.flow(0).init(target, particles, key=init_key)
+    state = first_flow(length.planned()).init(target, particles, key=init_key)
     run = Run(length, target, state, run_key, batches, thin, layout)
     if checkpoints is not None:
         settings = {"seed": int(seed), "thin": thin, "metrics": sorted(watch.metrics)}
@@ -154,7 +154,7 @@ def sample(
         method=type(flow).__name__,
         num_steps=run.num_steps,
         target=target,
-        flow=length.flow(run.num_steps),
+        flow=flow,
         state=state,
         recipe=Recipe(
             target,
@@ -179,8 +179,8 @@ def _length(
         check_count("num_steps", num_steps)
         if max_steps is not None:
             raise InputError('max_steps is for num_steps="auto": leave it out.')
-        return FixedLength(flow, int(num_steps))
+        return FixedLength(flow, target, int(num_steps))
     max_steps = DEFAULT_MAX_STEPS if max_steps is None else max_steps
     check_count("max_steps", max_steps)
     num_batches = 1 if target.batch_size is None else -(-target.num_rows // target.batch_size)
-    return AutoLength(flow, int(max_steps), num_batches)
+    return AutoLength(flow, target, int(max_steps), num_batches)

@@ -9,6 +9,7 @@ import equinox as eqx
 import numpy as np
 
 from nvgd.chunks import CAPACITY
+from nvgd.corrections import Corrections, length_with_corrections
 from nvgd.diagnostics.held_out import held_out_discrepancy
 from nvgd.diagnostics.measures import standardise
 from nvgd.diagnostics.trend import robust_spread, trend
@@ -16,7 +17,8 @@ from nvgd.diagnostics.verdict import MIN_PARTICLES
 from nvgd.errors import InputError
 from nvgd.flow import ParticleFlow
 from nvgd.modes import on_all_data
-from nvgd.recipes import Stage
+from nvgd.recipes import Stage, plan
+from nvgd.target import Target
 
 if TYPE_CHECKING:
     from nvgd.runs import Run
@@ -49,25 +51,39 @@ class Look(NamedTuple):
 class AbstractLength(ABC):
     """Decides where a run ends and with which flow it goes on."""
 
+    given: ParticleFlow
+    """As the person gave it, whatever the run's length is."""
     end: int
     """The step at which the run ends, as far as is known."""
 
     @abstractmethod
-    def flow(self, step: int) -> ParticleFlow:
-        """The flow for the step after this one."""
+    def planned(self) -> tuple[Stage, ...]:
+        """The stages of the run, as far as is known."""
 
-    @abstractmethod
+    def flow(self, step: int) -> ParticleFlow | Corrections:
+        """The flow for the step after this one."""
+        return next(
+            (stage.flow for stage in self.planned() if step < stage.until_step),
+            self.planned()[-1].flow,
+        )
+
     def stages(self, num_steps: int) -> tuple[Stage, ...]:
-        """The flows of a run that has taken so many steps."""
+        """The stages of a run that has taken so many steps."""
+        begun = [0, *(stage.until_step for stage in self.planned())]
+        return tuple(
+            Stage(min(stage.until_step, num_steps), stage.flow)
+            for stage, first in zip(self.planned(), begun, strict=False)
+            if first < num_steps or not first
+        )
 
     def check_particles(self, num_particles: int) -> None:
         """Refuse fewer particles than the decision needs."""
         del num_particles
 
     def steps_until_next(self, step: int) -> int:
-        """How far a chunk may go before a look is due."""
-        del step
-        return CAPACITY
+        """How far a chunk may go before a look is due, or another stage begins."""
+        ends = [stage.until_step for stage in self.planned() if step < stage.until_step]
+        return min([end - step for end in ends], default=CAPACITY)
 
     def look(self, run: "Run") -> None:
         """Measure the run, if it is time to."""
@@ -89,17 +105,13 @@ class AbstractLength(ABC):
 class FixedLength(AbstractLength):
     """A number of steps."""
 
-    def __init__(self, flow: ParticleFlow, num_steps: int):
-        self.end, self._flow = num_steps, flow.for_run(num_steps)
+    def __init__(self, flow: ParticleFlow, target: Target, num_steps: int):
+        self.given, self.end = flow, num_steps
+        self._plan = plan(flow, target, num_steps)
 
-    def flow(self, step):
-        """The same throughout."""
-        del step
-        return self._flow
-
-    def stages(self, num_steps):
-        """One."""
-        return (Stage(num_steps, self._flow),)
+    def planned(self):
+        """The same from the start."""
+        return self._plan
 
 
 class AutoLength(AbstractLength):
@@ -111,33 +123,28 @@ class AutoLength(AbstractLength):
     density was at rest over the last half of the steps. After four quiet looks in a row, at step s:
 
     - a flow whose steps do not depend on the run's length ends there;
-    - one whose steps fall over the second half of a run, as `NVGD()`'s do, is told that its run
-      has 2s steps: it ends as a run of that length would have, whose first half came to rest.
+    - one whose steps fall over their second half, as `NVGD()`'s do, is told that it has 2s steps,
+      after which corrections follow if a run with so many steps of the flow has them: it ends as
+      a run of that length would have, the first half of whose flow came to rest.
 
     A run that finds no rest takes `max_steps`, exactly as if they had been asked for.
     """
 
-    def __init__(self, flow: ParticleFlow, max_steps: int, num_batches: int):
+    def __init__(self, flow: ParticleFlow, target: Target, max_steps: int, num_batches: int):
         self.end = self._max_steps = max_steps
-        self._given, self._flow = flow, flow.for_run(max_steps)
+        self.given, self._target = flow, target
+        self._longest = self._plan = plan(flow, target, max_steps)
         self._has_finish = not eqx.tree_equal(flow.for_run(1), flow.for_run(2))
-        self._last_look = max_steps // 2 if self._has_finish else max_steps
+        num_flow_steps = self._longest[0].until_step
+        self._last_look = num_flow_steps // 2 if self._has_finish else num_flow_steps
         self._every = max(CHECK_EVERY, STEPS_PER_PASS * num_batches)
         self._num_batches = num_batches
         self._rows: list[Look] = []
         self.rest_at: int | None = None
 
-    def flow(self, step):
+    def planned(self):
         """As for the longest run until the particles rest, then as for the run that it is."""
-        is_finish = self.rest_at is not None and step >= self.rest_at and self._has_finish
-        return self._given.for_run(self.end) if is_finish else self._flow
-
-    def stages(self, num_steps):
-        """The search and the finish."""
-        if self.rest_at is None or not self._has_finish:
-            return (Stage(num_steps, self._flow),)
-        search = Stage(min(self.rest_at, num_steps), self._flow)
-        return search, Stage(num_steps, self._given.for_run(self.end))
+        return self._plan
 
     def check_particles(self, num_particles):
         """Too few, and everything is noise."""
@@ -148,8 +155,8 @@ class AutoLength(AbstractLength):
             )
 
     def steps_until_next(self, step):
-        """Up to the next multiple of the interval."""
-        return self._every - step % self._every
+        """Up to the next multiple of the interval, or the next stage."""
+        return min(self._every - step % self._every, super().steps_until_next(step))
 
     def look(self, run):
         """Discrepancy and drift, if it is time for them."""
@@ -176,8 +183,18 @@ class AutoLength(AbstractLength):
             num_quiet = num_quiet + 1 if is_quiet else 0
             if num_quiet == PATIENCE:
                 self.rest_at = step
-                self.end = min(2 * step, self._max_steps) if self._has_finish else step
+                self._end_after(2 * step if self._has_finish else step)
                 return
+
+    def _end_after(self, num_flow_steps: int) -> None:
+        """Make it the run that has so many steps of the flow."""
+        length = num_flow_steps
+        if self.given.corrects(self._target):
+            length = length_with_corrections(num_flow_steps)
+        self.end = min(length, self._max_steps)
+        search = Stage(self.rest_at or 0, self._longest[0].flow)
+        rest = plan(self.given, self._target, self.end)
+        self._plan = (search, *(stage for stage in rest if stage.until_step > search.until_step))
 
     def records(self):
         """One array a column."""

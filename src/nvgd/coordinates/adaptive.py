@@ -97,8 +97,14 @@ class Adaptive(AbstractCoordinates[AdaptiveState | NoSearch | None]):
         state = jax.lax.cond(
             is_due, lambda state: _search(*shown, state), lambda state: state, state
         )
+        return self.settled(particles, scores, state), state
+
+    def settled(self, particles, scores, state):
+        """The scatter, in the coordinates of the driver in use."""
+        if not isinstance(state, AdaptiveState):
+            return self.fit(particles, scores, state, step=jnp.array(0))[0]
         expressed, _ = state.frame.express(particles, scores)
-        return _Composed(state.frame, AffineFrame(*student_scatter(expressed, FINE))), state
+        return _Composed(state.frame, AffineFrame(*student_scatter(expressed, FINE)))
 
 
 def _search(

@@ -61,6 +61,12 @@ class AbstractCoordinates(eqx.Module, Generic[State]):
     ) -> tuple[AbstractFrame, State]:
         """The frame for this step, and the state for the next fit."""
 
+    def settled(
+        self, particles: Float[Array, "n d"], scores: Float[Array, "n d"], state: State
+    ) -> AbstractFrame:
+        """The frame for particles that have arrived; nothing is looked for any more."""
+        return self.fit(particles, scores, state, step=jnp.array(0))[0]
+
     def extra_gradients(self, num_particles: int, dim: int) -> int:
         """How many gradients of the log density a fit costs."""
         del num_particles, dim

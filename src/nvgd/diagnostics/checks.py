@@ -240,8 +240,11 @@ def _shares(
     if "num_rescued" in history:
         measured["share of rescued particles"] = history["num_rescued"] / num_particles
     for name, values in measured.items():
-        if len(values):
-            share = float(np.mean(values[-max(len(values) // 10, 1) :]))
+        last = values[-max(len(values) // 10, 1) :]
+        # Not a number where the run's last stage has no such moves.
+        last = last[np.isfinite(last)]
+        if len(last):
+            share = float(np.mean(last))
             largest = thresholds.rejected if "rejected" in name else thresholds.capped
             checks[name] = Check(share, None, f"below {largest}", share > largest)
     return checks

@@ -1,0 +1,272 @@
+"""The end of a run: steps that are accepted or rejected, and so keep the target exactly.
+
+A learned field is biased where the target is harder than the coordinates and the network can tell.
+Particles that have come near it are good starting points of chains, and their spread is the
+preconditioner that chains otherwise spend long on: what is left of the bias is soon forgotten.
+"""
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
+
+from nvgd.coordinates import AbstractCoordinates, AbstractFrame
+from nvgd.sharding import everywhere
+
+if TYPE_CHECKING:
+    from nvgd.flow import FlowInfo, FlowState
+    from nvgd.target import Target
+
+# A run has at least so many steps of the flow, and of a longer run this share;
+FEWEST_FLOW_STEPS = 300
+FLOW_SHARE = 0.3
+# no corrections if there were fewer of them.
+FEWEST_CORRECTIONS = 100
+# Momentum is forgotten at this rate, in units of the particles' own spread.
+FRICTION = 0.5
+# A step is one of these multiples of the ensemble's size, at random: stiff places need small ones.
+MULTIPLES = (1.0, 0.7, 0.3)
+ACCEPTANCE = 0.7
+ADAPTATION = 0.1
+# Coordinates are fitted anew so many times over the first half; from then on nothing adapts.
+NUM_FITS = 10
+# Particles further from the others, in units of their spread, are strays.
+FARTHEST = 10.0
+# Where particles were at so many moments of the second half says what they ought to look like;
+NUM_SNAPSHOTS = 8
+# of more than so many of them an even selection is compared.
+MOST_COMPARED = 2048
+# The flow has strays if its particles reach further than so many times any snapshot.
+WIDEST = 1.5
+# Particles that are still correlated with themselves by more standard errors have not forgotten.
+CORRELATION_ERRORS = 5.0
+
+
+class CorrectionState(NamedTuple):
+    """Where the flow left the particles, and the proposals whose scores come next."""
+
+    before: Float[Array, "n d"]
+    proposals: Float[Array, "n d"]
+    log_densities: Float[Array, " n"]
+    scores: Float[Array, "n d"]
+    momenta: Float[Array, "n d"]
+    """Of the particles, in the frame's coordinates."""
+    midway: Float[Array, "n d"]
+    """Of the proposals, half a step before them."""
+    sizes: Float[Array, "n 1"]
+    log_size: Float[Array, ""]
+    snapshots: Float[Array, "k m d"]
+    frame: AbstractFrame
+
+    @classmethod
+    def empty(
+        cls, coordinates: AbstractCoordinates, state: PyTree, particles: Float[Array, "n d"]
+    ) -> "CorrectionState":
+        """Nothing yet, in the shapes that the first correction fills."""
+        frame = eqx.filter_eval_shape(coordinates.settled, particles, particles, state)
+        frame = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), frame)
+        rows, number = jnp.zeros_like(particles), jnp.zeros((), particles.dtype)
+        each, selected = rows[:, 0], jnp.zeros((NUM_SNAPSHOTS, *_selection(rows).shape), rows.dtype)
+        return cls(rows, rows, each, rows, rows, rows, each[:, None], number, selected, frame)
+
+
+class Corrections(eqx.Module):
+    """Generalised Hamiltonian Monte Carlo on all particles, in coordinates that fit them.
+
+        r ← αr + √(1 − α²) ξ,   one leapfrog step (u, r) → (u', r') of size ε,
+        accepted with probability min(1, p(u')N(r')/p(u)N(r)); if not, r ← −r       (α = e^(−ε/2))
+
+    after Horowitz ("A generalized guided Monte Carlo algorithm", 1991), with an ensemble to tune it
+    as in Hoffman and Sountsov ("Tuning-free generalized Hamiltonian Monte Carlo", 2022): u are the
+    coordinates in which the particles have unit spread, ε is such that .7 of the moves are
+    accepted. Both adapt over the first half of the corrections only. One gradient a step.
+
+    A flow's particles are spread more evenly than independent draws, which is worth keeping if they
+    are where they should be. So at the end the flow's particles x and the corrected ones y are both
+    compared with where the latter were at eight moments of the second half: if x is the nearer one
+    in energy distance, without strays, and yᵢ has nothing to do with xᵢ any more, x is what the run
+    returns.
+
+    Arguments:
+        coordinates: the flow's.
+        begin, end: the first step of the corrections, and the run's length.
+    """
+
+    coordinates: AbstractCoordinates
+    begin: Int[Array, ""] = eqx.field(converter=jnp.asarray)
+    end: Int[Array, ""] = eqx.field(converter=jnp.asarray)
+
+    def step(
+        self, target: "Target", state: "FlowState", batch: PyTree = None, *, key: PRNGKeyArray
+    ) -> tuple["FlowState", "FlowInfo"]:
+        """Decide about the last proposals, and make the next ones."""
+        from nvgd.flow import FlowInfo
+
+        del batch
+        keys = jax.random.split(jax.random.fold_in(key, state.step), 3)
+        number = state.step - self.begin
+        is_first, is_adapting = number == 0, 2 * number < self.end - self.begin
+        known = state.corrections
+        known = known._replace(
+            before=jnp.where(is_first, state.particles, known.before),
+            log_size=jnp.where(is_first, _first_log_size(state.particles), known.log_size),
+        )
+        moved, known, chance = _decide(target, state.particles, known, is_first, keys[0])
+        known = known._replace(
+            log_size=known.log_size
+            + jnp.where(is_adapting & ~is_first, ADAPTATION * (chance - ACCEPTANCE), 0.0)
+        )
+        every = jnp.maximum((self.end - self.begin) // (2 * NUM_FITS), 1)
+        is_due = is_first | (is_adapting & (number % every == 0))
+
+        def fitted() -> tuple[Float[Array, "n d"], CorrectionState]:
+            frame = self.coordinates.settled(moved, known.scores, state.coordinates)
+            return _without_strays(moved, known._replace(frame=frame), keys[1])
+
+        moved, known = jax.lax.cond(is_due, fitted, lambda: (moved, known))
+        known = _propose(moved, known, is_due, keys[2])
+        slot, last_slot = (
+            2 * NUM_SNAPSHOTS * at // (self.end - self.begin) - NUM_SNAPSHOTS
+            for at in (number, number - 1)
+        )
+        kept = jnp.where((slot >= 0) & (slot > last_slot), slot, NUM_SNAPSHOTS)
+        snapshots = known.snapshots.at[kept].set(_selection(moved), mode="drop")
+        known = known._replace(snapshots=snapshots)
+        chosen = jax.lax.cond(
+            state.step == self.end - 1,
+            lambda: flow_unless_wrong(known.before, moved, snapshots),
+            lambda: moved,
+        )
+        info = FlowInfo(
+            log_density=jnp.mean(known.log_densities, where=jnp.isfinite(known.log_densities)),
+            step_norm=jnp.sqrt(jnp.mean(jnp.sum((chosen - state.particles) ** 2, axis=-1))),
+            num_gradients=jnp.array(len(moved)),
+            num_faulty_scores=jnp.array(0),
+            num_faulty_moves=jnp.sum(~jnp.all(jnp.isfinite(chosen), axis=-1)),
+            diagnostics={"acceptance": chance},
+        )
+        return state._replace(particles=chosen, corrections=known, step=state.step + 1), info
+
+
+def num_flow_steps(num_steps: int) -> int:
+    """Of a run with corrections, how many steps come before them."""
+    number = max(FEWEST_FLOW_STEPS, round(FLOW_SHARE * num_steps))
+    return number if num_steps - number >= FEWEST_CORRECTIONS else num_steps
+
+
+def length_with_corrections(num_flow_steps: int) -> int:
+    """The length of a run whose flow has so many steps."""
+    has_corrections = num_flow_steps >= FEWEST_FLOW_STEPS
+    return round(num_flow_steps / FLOW_SHARE) if has_corrections else num_flow_steps
+
+
+def _first_log_size(particles: Float[Array, "n d"]) -> Float[Array, ""]:
+    return jnp.log(jnp.asarray(0.5 * particles.shape[1] ** -0.25, particles.dtype))
+
+
+def _decide(
+    target: "Target",
+    particles: Float[Array, "n d"],
+    known: CorrectionState,
+    is_first: Bool[Array, ""],
+    key: PRNGKeyArray,
+) -> tuple[Float[Array, "n d"], CorrectionState, Float[Array, ""]]:
+    """Where the particles are now, and the mean probability of acceptance."""
+    there = jnp.where(is_first, particles, known.proposals)
+    log_densities, scores = target.log_densities_and_scores(there, None)
+    is_scored = jnp.isfinite(log_densities) & jnp.all(jnp.isfinite(scores), axis=-1)
+    log_densities = jnp.where(is_scored, log_densities, -jnp.inf)
+    scores = jnp.where(is_scored[:, None], scores, 0.0)
+
+    expressed, expressed_scores = known.frame.express(there, scores)
+    momenta = known.midway + 0.5 * known.sizes * expressed_scores
+    here, _ = known.frame.express(particles, known.scores)
+    gain = log_densities - known.log_densities
+    gain += known.frame.log_volumes(expressed) - known.frame.log_volumes(here)
+    gain += 0.5 * jnp.sum(known.momenta**2 - momenta**2, axis=1)
+    # Not a number: neither here nor there is the log density finite, or the step went too far.
+    gain = jnp.where(jnp.isnan(gain), -jnp.inf, gain)
+    threshold = jnp.log(jax.random.uniform(key, gain.shape, gain.dtype))
+    is_accepted = is_first | (threshold < gain)
+    rows = is_accepted[:, None]
+    known = known._replace(
+        log_densities=jnp.where(is_accepted, log_densities, known.log_densities),
+        scores=jnp.where(rows, scores, known.scores),
+        momenta=jnp.where(rows, momenta, -known.momenta),
+    )
+    chance = jnp.where(is_first, 1.0, jnp.mean(jnp.exp(jnp.minimum(gain, 0.0))))
+    return jnp.where(rows, there, particles), known, chance.astype(particles.dtype)
+
+
+def _without_strays(
+    particles: Float[Array, "n d"], known: CorrectionState, key: PRNGKeyArray
+) -> tuple[Float[Array, "n d"], CorrectionState]:
+    """Particles far from all others go where another one is, and leave it by themselves.
+
+    They lie in flat or narrow places that the flow should not have brought them to, and would take
+    too long on their way back.
+    """
+    expressed, _ = known.frame.express(particles, known.scores)
+    dim = particles.shape[1]
+    is_stray = jnp.linalg.norm(expressed, axis=1) > FARTHEST + 2 * dim**0.5
+    others = jax.random.randint(key, is_stray.shape, 0, len(particles))
+    chosen = jnp.where(is_stray & ~is_stray[others], others, jnp.arange(len(particles)))
+    known = known._replace(log_densities=known.log_densities[chosen], scores=known.scores[chosen])
+    return particles[chosen], known
+
+
+def _propose(
+    particles: Float[Array, "n d"],
+    known: CorrectionState,
+    is_new_frame: Bool[Array, ""],
+    key: PRNGKeyArray,
+) -> CorrectionState:
+    noise_key, size_key = jax.random.split(key)
+    multiples = jnp.asarray(MULTIPLES, particles.dtype)
+    chosen = jax.random.randint(size_key, (len(particles), 1), 0, len(MULTIPLES))
+    sizes = jnp.exp(known.log_size) * multiples[chosen]
+    kept = jnp.exp(-FRICTION * sizes)
+    noise = jax.random.normal(noise_key, particles.shape, particles.dtype)
+    momenta = kept * known.momenta + jnp.sqrt(1 - kept**2) * noise
+    # In new coordinates old momenta mean nothing; before the first ones they are not numbers.
+    momenta = jnp.where(is_new_frame, noise, momenta)
+    expressed, expressed_scores = known.frame.express(particles, known.scores)
+    midway = momenta + 0.5 * sizes * expressed_scores
+    proposals = known.frame.restore(expressed + sizes * midway)
+    return known._replace(proposals=proposals, momenta=momenta, midway=midway, sizes=sizes)
+
+
+def flow_unless_wrong(
+    flowed: Float[Array, "n d"], corrected: Float[Array, "n d"], snapshots: Float[Array, "k m d"]
+) -> Float[Array, "n d"]:
+    """The flow's particles if they are nearer to the snapshots than the corrected ones."""
+    before, after = _selection(flowed), _selection(corrected)
+    middle, scales = jnp.mean(after, axis=0), jnp.std(after, axis=0) + 1e-30
+    before, after, snapshots = ((x - middle) / scales for x in (before, after, snapshots))
+
+    def distance(x: Float[Array, "m d"]) -> Float[Array, ""]:
+        """The energy distance to all snapshots together, up to a constant."""
+        return 2 * jnp.mean(
+            jax.lax.map(lambda y: _mean_distance(x, y), snapshots)
+        ) - _mean_distance(x, x)
+
+    centred = before - jnp.mean(before, axis=0)
+    correlations = jnp.mean(centred * after, axis=0) / (jnp.std(before, axis=0) + 1e-30)
+    is_forgotten = jnp.max(jnp.abs(correlations)) < CORRELATION_ERRORS / len(before) ** 0.5
+    # An energy distance does not see a single stray.
+    has_strays = jnp.any(
+        jnp.max(jnp.abs(before), axis=0) > WIDEST * jnp.max(jnp.abs(snapshots), axis=(0, 1))
+    )
+    is_nearer = distance(before) < distance(after)
+    return jnp.where(is_forgotten & is_nearer & ~has_strays, flowed, corrected)
+
+
+def _selection(particles: Float[Array, "n d"]) -> Float[Array, "m d"]:
+    return everywhere(particles[:: -(-len(particles) // MOST_COMPARED)])
+
+
+def _mean_distance(x: Float[Array, "n d"], y: Float[Array, "m d"]) -> Float[Array, ""]:
+    squares = jnp.sum(x**2, axis=1)[:, None] + jnp.sum(y**2, axis=1) - 2 * x @ y.T
+    return jnp.mean(jnp.sqrt(jnp.maximum(squares, 0.0)))

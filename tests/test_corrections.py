@@ -1,0 +1,152 @@
+"""The end of a run: the target is kept exactly, and a flow's faults are taken away."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy.stats import kstest, norm
+
+import nvgd
+from nvgd.corrections import (
+    Corrections,
+    CorrectionState,
+    flow_unless_wrong,
+    length_with_corrections,
+    num_flow_steps,
+)
+from nvgd.densities import Banana, Funnel
+from nvgd.flow import FlowState
+from nvgd.recipes import plan
+
+NORMAL = nvgd.Target(lambda x: -0.5 * jnp.sum(x**2), dim=2)
+# Four tests are made.
+LEVEL = 1e-3 / 4
+
+
+@eqx.filter_jit
+def corrected(target, particles, coordinates, num_steps, key, first_step=0):
+    """The state after corrections; those from `first_step` on adapt as late ones do."""
+    state = coordinates.init(particles)
+    empty = CorrectionState.empty(coordinates, state, particles)
+    state = FlowState(particles, state, None, None, jnp.array(0), empty)
+    # One step longer, so that the last one does not choose.
+    corrections = Corrections(coordinates, 0, first_step + num_steps + 1)
+    state, _ = corrections.step(target, state, key=key)
+    state = state._replace(step=jnp.maximum(state.step, first_step))
+    return jax.lax.scan(
+        lambda state, _: corrections.step(target, state, key=key), state, length=num_steps - 1
+    )
+
+
+@pytest.mark.parametrize("density", [Funnel(2), Banana()], ids=["funnel", "banana"])
+def test_exact_draws_stay_exact_draws(density):
+    target = nvgd.Target(density.log_density, dim=2)
+    draws = density.sample(jax.random.key(9), 3000)
+    # Past the first half nothing adapts.
+    state, infos = corrected(
+        target, draws, nvgd.Preconditioned([9.0, 20.0]), 15, jax.random.key(1), first_step=20
+    )
+    ends = np.asarray(state.particles)
+    curve = np.exp(ends[:, 0] / 2) if isinstance(density, Funnel) else 1.0
+    shift = 0.0 if isinstance(density, Funnel) else 0.1 * (ends[:, 0] ** 2 - 9.0)
+    for values in (ends[:, 0] / 3.0, (ends[:, 1] - shift) / curve):
+        assert kstest(values, "norm").pvalue > LEVEL
+    assert 0.1 < float(jnp.mean(infos.diagnostics["acceptance"])) < 0.97
+    assert np.mean(np.any(ends != np.asarray(draws), axis=1)) > 0.8
+
+
+def test_what_a_flow_got_wrong_is_forgotten():
+    target = nvgd.Target(Banana().log_density, dim=2)
+    wrong = 0.3 * jax.random.normal(jax.random.key(0), (400, 2)) + 2.0
+    state, infos = corrected(target, wrong, nvgd.Adaptive(), 300, jax.random.key(1))
+    ends = np.asarray(state.particles)
+    assert abs(np.std(ends[:, 0]) / 3.0 - 1) < 0.15
+    assert abs(np.mean(ends[:, 0]) / 3.0) < 0.2
+    assert abs(float(np.mean(infos.diagnostics["acceptance"][-100:])) - 0.7) < 0.1
+
+
+def test_strays_and_particles_without_a_density_are_brought_back():
+    def log_density(x):
+        return jnp.where(x[0] > -5.0, -0.5 * jnp.sum(jnp.minimum(x, 10.0) ** 2), -jnp.inf)
+
+    target = nvgd.Target(log_density, dim=2)
+    start = jax.random.normal(jax.random.key(0), (100, 2))
+    start = start.at[:3, 1].set(1e4).at[3, 0].set(-6.0)
+    state, _ = corrected(target, start, nvgd.Adaptive(), 60, jax.random.key(1))
+    assert np.abs(np.asarray(state.particles)).max() < 6.0
+    assert np.isfinite(jax.vmap(log_density)(state.particles)).all()
+
+
+def even_sample(num_particles, seed):
+    """More evenly spread than independent draws of a normal distribution."""
+    quantiles = norm.ppf((np.arange(num_particles) + 0.5) / num_particles)
+    return np.random.default_rng(seed).permutation(quantiles)[:, None]
+
+
+def test_the_flow_is_kept_unless_the_corrections_found_a_fault():
+    flowed = jnp.asarray(np.hstack([even_sample(200, 0), even_sample(200, 1)]))
+    drawn = jax.random.normal(jax.random.key(2), (200, 2))
+    snapshots = jax.random.normal(jax.random.key(3), (8, 200, 2))
+    assert np.array_equal(flow_unless_wrong(flowed, drawn, snapshots), flowed)
+    # Too wide, shifted.
+    assert np.array_equal(flow_unless_wrong(1.5 * flowed, drawn, snapshots), drawn)
+    assert np.array_equal(flow_unless_wrong(flowed + 0.5, drawn, snapshots), drawn)
+    # One stray.
+    strayed = flowed.at[0].set(50.0)
+    assert np.array_equal(flow_unless_wrong(strayed, drawn, snapshots), drawn)
+    # The corrections have not moved them far enough to tell.
+    near = flowed + 0.1 * drawn
+    assert np.array_equal(flow_unless_wrong(flowed, near, snapshots), near)
+
+
+def test_which_runs_have_corrections():
+    flow, rows = nvgd.NVGD(), np.zeros((8, 1), np.float32)
+    minibatched = nvgd.Target(
+        lambda x: -0.5 * jnp.sum(x**2),
+        log_likelihood=lambda x, row: -jnp.sum((x - row) ** 2),
+        data=rows,
+        batch_size=4,
+        dim=2,
+    )
+
+    def ends(flow, target, num_steps):
+        return [stage.until_step for stage in plan(flow, target, num_steps)]
+
+    assert ends(flow, NORMAL, 399) == [399]
+    assert ends(flow, NORMAL, 500) == [300, 500]
+    assert ends(flow, NORMAL, 2000) == [600, 2000]
+    assert ends(flow, minibatched, 2000) == [2000]
+    assert ends(nvgd.NVGD(corrected=False), NORMAL, 2000) == [2000]
+    assert ends(nvgd.NVGD.paper(), NORMAL, 2000) == [2000]
+    for number in (200, 300, 450, 600):
+        assert num_flow_steps(length_with_corrections(number)) == number
+
+
+def test_a_run_with_corrections_goes_on_after_an_interruption_and_tells_its_stages(tmp_path):
+    class Interrupted(Exception):
+        pass
+
+    def interrupt(state):
+        if state.step >= 330:
+            raise Interrupted
+
+    flow = nvgd.NVGD(width=8, max_inner_steps=1)
+
+    def run(**options):
+        options = {"num_particles": 20, "num_steps": 420, "metrics_every": 10, **options}
+        return nvgd.sample(NORMAL, flow, progress=False, **options)
+
+    whole = run()
+    assert whole.recipe is not None
+    assert [stage.until_step for stage in whole.recipe.stages] == [300, 420]
+    assert all(len(values) == 420 for values in whole.history.values())
+    assert np.isnan(whole.history["acceptance"][:300]).all()
+    assert np.isfinite(whole.history["acceptance"][300:]).all()
+    assert np.isnan(whole.history["network_weight"][300:]).all()
+    assert whole.history["num_gradients"][-1] == 20 * 420
+    with pytest.raises(Interrupted):
+        run(callback=interrupt, checkpoint=tmp_path, checkpoint_every=25)
+    again = run(checkpoint=tmp_path, checkpoint_every=25)
+    assert np.array_equal(again.particles, whole.particles)
+    assert np.array_equal(again.history["acceptance"], whole.history["acceptance"], equal_nan=True)
