@@ -39,7 +39,7 @@ NUM_SNAPSHOTS = 8
 # of more than so many of them an even selection is compared.
 MOST_COMPARED = 2048
 # The flow has strays if its particles reach further than so many times any snapshot.
-WIDEST = 1.5
+WIDEST = 2.5
 # Particles that are still correlated with themselves by more standard errors have not forgotten.
 CORRELATION_ERRORS = 5.0
 
