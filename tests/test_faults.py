@@ -141,9 +141,12 @@ def test_a_log_density_that_raises_after_a_while_ends_the_run_at_its_last_good_s
 
 
 INTERRUPTED = """
+import signal
 import sys
 import jax.numpy as jnp
 import nvgd
+# What is started in the background inherits that it is ignored.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 print("ready", flush=True)
 nvgd.sample(
     lambda x: -0.5 * jnp.sum(x**2), nvgd.ULA(), dim=2, num_steps=10**9, num_particles=10,
@@ -161,7 +164,10 @@ def test_ctrl_c_ends_a_run_at_once_and_leaves_whole_checkpoints(tmp_path):
         time.sleep(0.05)
     process.send_signal(signal.SIGINT)
     interrupted_at = time.monotonic()
-    _, errors = process.communicate(timeout=30)
+    try:
+        _, errors = process.communicate(timeout=30)
+    finally:
+        process.kill()
     assert time.monotonic() - interrupted_at < 10
     assert "KeyboardInterrupt" in errors
     assert process.returncode in (1, -signal.SIGINT)
