@@ -18,6 +18,7 @@ from benchmarks.extensions.common import (
     whitened_error,
 )
 from nvgd.densities import Banana, Funnel, GaussianMixture
+from nvgd.movers import AbstractMover
 
 
 def langevin_fraction(seeds: int) -> Table:
@@ -97,7 +98,7 @@ def preconditioning(seeds: int) -> Table:
         ("Curved (Hessian)", nvgd.Curved(nvgd.hessian_information(target))),
     ):
 
-        def errors(mover: nvgd.AbstractMover, coordinates=coordinates) -> list[float]:
+        def errors(mover: AbstractMover, coordinates=coordinates) -> list[float]:
             method = flow(nvgd.KernelDirection(), mover, coordinates)
             return over_seeds(target, method, seeds, measure, num_particles=200, num_steps=300)
 
