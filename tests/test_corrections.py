@@ -115,7 +115,8 @@ def test_which_runs_have_corrections():
 
     assert ends(flow, NORMAL, 399) == [399]
     assert ends(flow, NORMAL, 500) == [300, 500]
-    assert ends(flow, NORMAL, 2000) == [600, 2000]
+    assert ends(flow, NORMAL, 2000) == [300, 2000]
+    assert ends(flow, NORMAL, 4000) == [600, 4000]
     assert ends(flow, minibatched, 2000) == [2000]
     assert ends(nvgd.NVGD(corrected=False), NORMAL, 2000) == [2000]
     assert ends(nvgd.NVGD.paper(), NORMAL, 2000) == [2000]

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 # A run has at least so many steps of the flow, and of a longer run this share;
 FEWEST_FLOW_STEPS = 300
-FLOW_SHARE = 0.3
+FLOW_SHARE = 0.15
 # no corrections if there were fewer of them.
 FEWEST_CORRECTIONS = 100
 # Momentum is forgotten at this rate, in units of the particles' own spread.

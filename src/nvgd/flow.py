@@ -207,7 +207,7 @@ class NVGD(ParticleFlow):
         optimizer: an `optax` transformation that moves the particles instead.
         coordinates: in which the witness sees the particles.
         corrected: whether runs of 400 steps or more end with steps that are accepted or rejected
-            (`nvgd.corrections`): 70 % of a thousand steps; not with minibatches.
+            (`nvgd.corrections`): all but the first 300, or 15 %; not with minibatches.
         options: those of `NeuralDirection`: `witness`, `learning_rate`, `patience` and so on.
     """
 
