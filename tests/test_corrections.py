@@ -113,14 +113,14 @@ def test_which_runs_have_corrections():
     def ends(flow, target, num_steps):
         return [stage.until_step for stage in plan(flow, target, num_steps)]
 
-    assert ends(flow, NORMAL, 399) == [399]
-    assert ends(flow, NORMAL, 500) == [300, 500]
-    assert ends(flow, NORMAL, 2000) == [300, 2000]
-    assert ends(flow, NORMAL, 4000) == [600, 4000]
+    assert ends(flow, NORMAL, 499) == [499]
+    assert ends(flow, NORMAL, 500) == [400, 500]
+    assert ends(flow, NORMAL, 2000) == [400, 2000]
+    assert ends(flow, NORMAL, 4000) == [800, 4000]
     assert ends(flow, minibatched, 2000) == [2000]
     assert ends(nvgd.NVGD(corrected=False), NORMAL, 2000) == [2000]
     assert ends(nvgd.NVGD.paper(), NORMAL, 2000) == [2000]
-    for number in (200, 300, 450, 600):
+    for number in (200, 400, 450, 600):
         assert num_flow_steps(length_with_corrections(number)) == number
 
 
@@ -129,23 +129,23 @@ def test_a_run_with_corrections_goes_on_after_an_interruption_and_tells_its_stag
         pass
 
     def interrupt(state):
-        if state.step >= 330:
+        if state.step >= 430:
             raise Interrupted
 
     flow = nvgd.NVGD(width=8, max_inner_steps=1)
 
     def run(**options):
-        options = {"num_particles": 20, "num_steps": 420, "metrics_every": 10, **options}
+        options = {"num_particles": 20, "num_steps": 520, "metrics_every": 10, **options}
         return nvgd.sample(NORMAL, flow, progress=False, **options)
 
     whole = run()
     assert whole.recipe is not None
-    assert [stage.until_step for stage in whole.recipe.stages] == [300, 420]
-    assert all(len(values) == 420 for values in whole.history.values())
-    assert np.isnan(whole.history["acceptance"][:300]).all()
-    assert np.isfinite(whole.history["acceptance"][300:]).all()
-    assert np.isnan(whole.history["network_weight"][300:]).all()
-    assert whole.history["num_gradients"][-1] == 20 * 420
+    assert [stage.until_step for stage in whole.recipe.stages] == [400, 520]
+    assert all(len(values) == 520 for values in whole.history.values())
+    assert np.isnan(whole.history["acceptance"][:400]).all()
+    assert np.isfinite(whole.history["acceptance"][400:]).all()
+    assert np.isnan(whole.history["network_weight"][400:]).all()
+    assert whole.history["num_gradients"][-1] == 20 * 520
     with pytest.raises(Interrupted):
         run(callback=interrupt, checkpoint=tmp_path, checkpoint_every=25)
     again = run(checkpoint=tmp_path, checkpoint_every=25)

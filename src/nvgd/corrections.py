@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from nvgd.target import Target
 
 # A run has at least so many steps of the flow, and of a longer run this share;
-FEWEST_FLOW_STEPS = 300
-FLOW_SHARE = 0.15
+FEWEST_FLOW_STEPS = 400
+FLOW_SHARE = 0.2
 # no corrections if there were fewer of them.
 FEWEST_CORRECTIONS = 100
 # Momentum is forgotten at this rate, in units of the particles' own spread.

@@ -206,8 +206,8 @@ class NVGD(ParticleFlow):
         step_size: ε; 0.1 if neither it nor `optimizer` is given.
         optimizer: an `optax` transformation that moves the particles instead.
         coordinates: in which the witness sees the particles.
-        corrected: whether runs of 400 steps or more end with steps that are accepted or rejected
-            (`nvgd.corrections`): all but the first 300, or 15 %; not with minibatches.
+        corrected: whether runs of 500 steps or more end with steps that are accepted or rejected
+            (`nvgd.corrections`): all but the first 400, or 20 %; not with minibatches.
         options: those of `NeuralDirection`: `witness`, `learning_rate`, `patience` and so on.
     """
 
