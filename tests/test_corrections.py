@@ -151,3 +151,24 @@ def test_a_run_with_corrections_goes_on_after_an_interruption_and_tells_its_stag
     again = run(checkpoint=tmp_path, checkpoint_every=25)
     assert np.array_equal(again.particles, whole.particles)
     assert np.array_equal(again.history["acceptance"], whole.history["acceptance"], equal_nan=True)
+
+
+def test_a_run_that_is_made_longer_goes_on_with_its_chains(tmp_path):
+    flow = nvgd.NVGD(width=8, max_inner_steps=1)
+    # Too short for corrections; with some; with more, whichever particles were returned.
+    for num_steps in (450, 560, 700):
+        posterior = nvgd.sample(
+            NORMAL,
+            flow,
+            num_particles=20,
+            num_steps=num_steps,
+            checkpoint=tmp_path,
+            checkpoint_every=1000,
+            progress=False,
+        )
+    assert posterior.state is not None
+    known = posterior.state.corrections
+    assert np.allclose(known.log_densities, -0.5 * np.sum(known.particles**2, axis=1), atol=1e-5)
+    acceptance = posterior.history["acceptance"]
+    assert np.isnan(acceptance[:450]).all()
+    assert acceptance[450:].min() > 0.3

@@ -13,7 +13,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from nvgd.coordinates import AbstractCoordinates, AbstractFrame
-from nvgd.sharding import everywhere
+from nvgd.crowds import joined, selection
+from nvgd.metrics import mean_distance
 
 if TYPE_CHECKING:
     from nvgd.flow import FlowInfo, FlowState
@@ -34,10 +35,8 @@ ADAPTATION = 0.1
 NUM_FITS = 10
 # Particles further from the others, in units of their spread, are strays.
 FARTHEST = 10.0
-# Where particles were at so many moments of the second half says what they ought to look like;
+# Where particles were at so many moments of the second half says what they ought to look like.
 NUM_SNAPSHOTS = 8
-# of more than so many of them an even selection is compared.
-MOST_COMPARED = 2048
 # The flow has strays if its particles reach further than so many times any snapshot.
 WIDEST = 2.5
 # Particles that are still correlated with themselves by more standard errors have not forgotten.
@@ -47,7 +46,10 @@ CORRELATION_ERRORS = 5.0
 class CorrectionState(NamedTuple):
     """Where the flow left the particles, and the proposals whose scores come next."""
 
+    is_begun: Bool[Array, ""]
     before: Float[Array, "n d"]
+    particles: Float[Array, "n d"]
+    """The chains, which go on from here if a run is made longer, whatever it has returned."""
     proposals: Float[Array, "n d"]
     log_densities: Float[Array, " n"]
     scores: Float[Array, "n d"]
@@ -68,8 +70,21 @@ class CorrectionState(NamedTuple):
         frame = eqx.filter_eval_shape(coordinates.settled, particles, particles, state)
         frame = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), frame)
         rows, number = jnp.zeros_like(particles), jnp.zeros((), particles.dtype)
-        each, selected = rows[:, 0], jnp.zeros((NUM_SNAPSHOTS, *_selection(rows).shape), rows.dtype)
-        return cls(rows, rows, each, rows, rows, rows, each[:, None], number, selected, frame)
+        each, selected = rows[:, 0], jnp.zeros((NUM_SNAPSHOTS, *selection(rows).shape), rows.dtype)
+        return cls(
+            is_begun=jnp.array(False),
+            before=rows,
+            particles=rows,
+            proposals=rows,
+            log_densities=each,
+            scores=rows,
+            momenta=rows,
+            midway=rows,
+            sizes=each[:, None],
+            log_size=number,
+            snapshots=selected,
+            frame=frame,
+        )
 
 
 class Corrections(eqx.Module):
@@ -107,13 +122,18 @@ class Corrections(eqx.Module):
         del batch
         keys = jax.random.split(jax.random.fold_in(key, state.step), 3)
         number = state.step - self.begin
-        is_first, is_adapting = number == 0, 2 * number < self.end - self.begin
+        is_adapting = 2 * number < self.end - self.begin
         known = state.corrections
+        # Not with number 0 if a run that was too short for corrections has been made longer.
+        is_first = (number == 0) | ~known.is_begun
         known = known._replace(
+            is_begun=jnp.array(True),
             before=jnp.where(is_first, state.particles, known.before),
+            particles=jnp.where(is_first, state.particles, known.particles),
             log_size=jnp.where(is_first, _first_log_size(state.particles), known.log_size),
+            snapshots=jnp.where(is_first, selection(state.particles), known.snapshots),
         )
-        moved, known, chance = _decide(target, state.particles, known, is_first, keys[0])
+        known, chance = _decide(target, known, is_first, keys[0])
         known = known._replace(
             log_size=known.log_size
             + jnp.where(is_adapting & ~is_first, ADAPTATION * (chance - ACCEPTANCE), 0.0)
@@ -121,28 +141,28 @@ class Corrections(eqx.Module):
         every = jnp.maximum((self.end - self.begin) // (2 * NUM_FITS), 1)
         is_due = is_first | (is_adapting & (number % every == 0))
 
-        def fitted() -> tuple[Float[Array, "n d"], CorrectionState]:
-            frame = self.coordinates.settled(moved, known.scores, state.coordinates)
-            return _without_strays(moved, known._replace(frame=frame), keys[1])
+        def fitted() -> CorrectionState:
+            frame = self.coordinates.settled(known.particles, known.scores, state.coordinates)
+            return _without_strays(known._replace(frame=frame), keys[1])
 
-        moved, known = jax.lax.cond(is_due, fitted, lambda: (moved, known))
-        known = _propose(moved, known, is_due, keys[2])
+        known = jax.lax.cond(is_due, fitted, lambda: known)
+        known = _propose(known, is_due, keys[2])
         slot, last_slot = (
             2 * NUM_SNAPSHOTS * at // (self.end - self.begin) - NUM_SNAPSHOTS
             for at in (number, number - 1)
         )
         kept = jnp.where((slot >= 0) & (slot > last_slot), slot, NUM_SNAPSHOTS)
-        snapshots = known.snapshots.at[kept].set(_selection(moved), mode="drop")
-        known = known._replace(snapshots=snapshots)
+        selected = selection(known.particles)
+        known = known._replace(snapshots=known.snapshots.at[kept].set(selected, mode="drop"))
         chosen = jax.lax.cond(
             state.step == self.end - 1,
-            lambda: flow_unless_wrong(known.before, moved, snapshots),
-            lambda: moved,
+            lambda: flow_unless_wrong(known.before, known.particles, known.snapshots),
+            lambda: known.particles,
         )
         info = FlowInfo(
             log_density=jnp.mean(known.log_densities, where=jnp.isfinite(known.log_densities)),
             step_norm=jnp.sqrt(jnp.mean(jnp.sum((chosen - state.particles) ** 2, axis=-1))),
-            num_gradients=jnp.array(len(moved)),
+            num_gradients=jnp.array(len(chosen)),
             num_faulty_scores=jnp.array(0),
             num_faulty_moves=jnp.sum(~jnp.all(jnp.isfinite(chosen), axis=-1)),
             diagnostics={"acceptance": chance},
@@ -167,14 +187,10 @@ def _first_log_size(particles: Float[Array, "n d"]) -> Float[Array, ""]:
 
 
 def _decide(
-    target: "Target",
-    particles: Float[Array, "n d"],
-    known: CorrectionState,
-    is_first: Bool[Array, ""],
-    key: PRNGKeyArray,
-) -> tuple[Float[Array, "n d"], CorrectionState, Float[Array, ""]]:
-    """Where the particles are now, and the mean probability of acceptance."""
-    there = jnp.where(is_first, particles, known.proposals)
+    target: "Target", known: CorrectionState, is_first: Bool[Array, ""], key: PRNGKeyArray
+) -> tuple[CorrectionState, Float[Array, ""]]:
+    """The particles where they are now, and the mean probability of acceptance."""
+    there = jnp.where(is_first, known.particles, known.proposals)
     log_densities, scores = target.log_densities_and_scores(there, None)
     is_scored = jnp.isfinite(log_densities) & jnp.all(jnp.isfinite(scores), axis=-1)
     log_densities = jnp.where(is_scored, log_densities, -jnp.inf)
@@ -182,7 +198,7 @@ def _decide(
 
     expressed, expressed_scores = known.frame.express(there, scores)
     momenta = known.midway + 0.5 * known.sizes * expressed_scores
-    here, _ = known.frame.express(particles, known.scores)
+    here, _ = known.frame.express(known.particles, known.scores)
     gain = log_densities - known.log_densities
     gain += known.frame.log_volumes(expressed) - known.frame.log_volumes(here)
     gain += 0.5 * jnp.sum(known.momenta**2 - momenta**2, axis=1)
@@ -192,37 +208,37 @@ def _decide(
     is_accepted = is_first | (threshold < gain)
     rows = is_accepted[:, None]
     known = known._replace(
+        particles=jnp.where(rows, there, known.particles),
         log_densities=jnp.where(is_accepted, log_densities, known.log_densities),
         scores=jnp.where(rows, scores, known.scores),
         momenta=jnp.where(rows, momenta, -known.momenta),
     )
     chance = jnp.where(is_first, 1.0, jnp.mean(jnp.exp(jnp.minimum(gain, 0.0))))
-    return jnp.where(rows, there, particles), known, chance.astype(particles.dtype)
+    return known, chance.astype(there.dtype)
 
 
-def _without_strays(
-    particles: Float[Array, "n d"], known: CorrectionState, key: PRNGKeyArray
-) -> tuple[Float[Array, "n d"], CorrectionState]:
+def _without_strays(known: CorrectionState, key: PRNGKeyArray) -> CorrectionState:
     """Particles far from all others go where another one is, and leave it by themselves.
 
     They lie in flat or narrow places that the flow should not have brought them to, and would take
     too long on their way back.
     """
-    expressed, _ = known.frame.express(particles, known.scores)
-    dim = particles.shape[1]
+    expressed, _ = known.frame.express(known.particles, known.scores)
+    num_particles, dim = expressed.shape
     is_stray = jnp.linalg.norm(expressed, axis=1) > FARTHEST + 2 * dim**0.5
-    others = jax.random.randint(key, is_stray.shape, 0, len(particles))
-    chosen = jnp.where(is_stray & ~is_stray[others], others, jnp.arange(len(particles)))
-    known = known._replace(log_densities=known.log_densities[chosen], scores=known.scores[chosen])
-    return particles[chosen], known
+    others = jax.random.randint(key, is_stray.shape, 0, num_particles)
+    chosen = jnp.where(is_stray & ~is_stray[others], others, jnp.arange(num_particles))
+    return known._replace(
+        particles=known.particles[chosen],
+        log_densities=known.log_densities[chosen],
+        scores=known.scores[chosen],
+    )
 
 
 def _propose(
-    particles: Float[Array, "n d"],
-    known: CorrectionState,
-    is_new_frame: Bool[Array, ""],
-    key: PRNGKeyArray,
+    known: CorrectionState, is_new_frame: Bool[Array, ""], key: PRNGKeyArray
 ) -> CorrectionState:
+    particles = known.particles
     noise_key, size_key = jax.random.split(key)
     multiples = jnp.asarray(MULTIPLES, particles.dtype)
     chosen = jax.random.randint(size_key, (len(particles), 1), 0, len(MULTIPLES))
@@ -242,15 +258,13 @@ def flow_unless_wrong(
     flowed: Float[Array, "n d"], corrected: Float[Array, "n d"], snapshots: Float[Array, "k m d"]
 ) -> Float[Array, "n d"]:
     """The flow's particles if they are nearer to the snapshots than the corrected ones."""
-    before, after = _selection(flowed), _selection(corrected)
+    before, after = selection(flowed), selection(corrected)
     middle, scales = jnp.mean(after, axis=0), jnp.std(after, axis=0) + 1e-30
     before, after, snapshots = ((x - middle) / scales for x in (before, after, snapshots))
 
     def distance(x: Float[Array, "m d"]) -> Float[Array, ""]:
         """The energy distance to all snapshots together, up to a constant."""
-        return 2 * jnp.mean(
-            jax.lax.map(lambda y: _mean_distance(x, y), snapshots)
-        ) - _mean_distance(x, x)
+        return 2 * mean_distance(x, joined(snapshots)) - mean_distance(x, x)
 
     centred = before - jnp.mean(before, axis=0)
     correlations = jnp.mean(centred * after, axis=0) / (jnp.std(before, axis=0) + 1e-30)
@@ -261,12 +275,3 @@ def flow_unless_wrong(
     )
     is_nearer = distance(before) < distance(after)
     return jnp.where(is_forgotten & is_nearer & ~has_strays, flowed, corrected)
-
-
-def _selection(particles: Float[Array, "n d"]) -> Float[Array, "m d"]:
-    return everywhere(particles[:: -(-len(particles) // MOST_COMPARED)])
-
-
-def _mean_distance(x: Float[Array, "n d"], y: Float[Array, "m d"]) -> Float[Array, ""]:
-    squares = jnp.sum(x**2, axis=1)[:, None] + jnp.sum(y**2, axis=1) - 2 * x @ y.T
-    return jnp.mean(jnp.sqrt(jnp.maximum(squares, 0.0)))

@@ -12,8 +12,12 @@ from typing import Any
 import jax
 from jaxtyping import Array, PyTree
 
+from nvgd.sharding import everywhere
+
 MOST_CROWDS = 64
 SMALLEST_CROWD = 256
+# Of more particles an even selection is as telling, where all pairs or searches are costly.
+MOST_SELECTED = 2048
 
 
 def num_crowds(num_particles: int) -> int:
@@ -44,3 +48,8 @@ def in_crowds(function: Callable[..., PyTree], *arrays: Any) -> PyTree:
     if num_crowds(len(arrays[0])) == 1:
         return function(*arrays)
     return jax.tree.map(joined, jax.vmap(function)(*map(parted, arrays)))
+
+
+def selection(values: Array) -> Array:
+    """At most 2,048 rows, evenly spaced, the whole of them on every device."""
+    return everywhere(values[:: -(-len(values) // MOST_SELECTED)])

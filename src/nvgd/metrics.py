@@ -53,6 +53,11 @@ def energy_distance(
     return -_contrast(_distance, x, y, unbiased)
 
 
+def mean_distance(x: Float[Array, "n d"], y: Float[Array, "m d"]) -> Float[Array, ""]:
+    """E|x − y|, in blocks."""
+    return _pair_mean(_distance, x, y)
+
+
 class Reference(eqx.Module):
     """Draws of the target to measure against again and again, as `sample`'s metrics do.
 

@@ -9,14 +9,12 @@ from jaxtyping import Array, Bool, Float
 
 from nvgd.coordinates.base import AbstractCoordinates, AbstractFrame, AffineFrame, DiagonalFrame
 from nvgd.coordinates.driver import DriverFrame, find_driver, is_finite
+from nvgd.crowds import selection
 from nvgd.errors import check_count, plain
 from nvgd.robust import can_fit_scatter, coordinate_scales, median, spread, student_scatter, whiten
-from nvgd.sharding import everywhere
 
 # How much better, in the mean log of the misfit, a driver must be than none.
 MARGIN = 0.03
-# How many particles a driver is looked for with, at most.
-MOST_SEARCHED = 2048
 # Fixed-point steps of the scatter of particles in the driver's coordinates, and in x.
 FINE, COARSE = 3, 4
 
@@ -91,9 +89,7 @@ class Adaptive(AbstractCoordinates[AdaptiveState | NoSearch | None]):
             return AffineFrame(*student_scatter(particles, COARSE)), state
         # Every step at first: the particles move fast then.
         is_due = (step % self.search_every == 0) | (step < self.search_every)
-        # Of very many particles an even selection: as telling, and everywhere if they are split.
-        every = -(-len(particles) // MOST_SEARCHED)
-        shown = everywhere(particles[::every]), everywhere(scores[::every])
+        shown = selection(particles), selection(scores)
         state = jax.lax.cond(
             is_due, lambda state: _search(*shown, state), lambda state: state, state
         )
@@ -102,7 +98,7 @@ class Adaptive(AbstractCoordinates[AdaptiveState | NoSearch | None]):
     def settled(self, particles, scores, state):
         """The scatter, in the coordinates of the driver in use."""
         if not isinstance(state, AdaptiveState):
-            return self.fit(particles, scores, state, step=jnp.array(0))[0]
+            return super().settled(particles, scores, state)
         expressed, _ = state.frame.express(particles, scores)
         return _Composed(state.frame, AffineFrame(*student_scatter(expressed, FINE)))
 
