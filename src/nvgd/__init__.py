@@ -23,9 +23,10 @@ from nvgd.directions import (
 )
 from nvgd.divergences import ExactDivergence, HutchinsonDivergence
 from nvgd.errors import InputError, MissingExtraError
-from nvgd.flow import NVGD, SGLD, SVGD, ULA, FlowInfo, FlowState, ParticleFlow
+from nvgd.flow import FlowInfo, FlowState, ParticleFlow
 from nvgd.kernels import IMQ, RBF
 from nvgd.laplace import Laplace
+from nvgd.methods import NVGD, SGLD, SVGD, ULA
 from nvgd.models import Model
 from nvgd.movers import (
     Capped,

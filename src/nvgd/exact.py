@@ -6,7 +6,8 @@ from numpy.typing import ArrayLike
 
 from nvgd.coordinates import Identity, Preconditioned
 from nvgd.directions import Halves, LangevinDirection, LangevinFraction, NeuralDirection
-from nvgd.flow import ParticleFlow, build_direction
+from nvgd.flow import ParticleFlow
+from nvgd.methods import build_direction
 from nvgd.movers import Euler, Metropolis, StepSize
 
 

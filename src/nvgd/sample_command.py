@@ -15,8 +15,9 @@ from tyro.conf import Positional
 import nvgd
 from nvgd.errors import InputError, first_line
 from nvgd.files import output_directory, write_atomically
-from nvgd.flow import NVGD, SVGD, ULA, ParticleFlow
+from nvgd.flow import ParticleFlow
 from nvgd.frontends import from_numpyro, from_pymc
+from nvgd.methods import NVGD, SVGD, ULA
 from nvgd.posterior import Posterior
 from nvgd.processes import ends_together, is_first_process, join
 from nvgd.reports import Frames, write_report

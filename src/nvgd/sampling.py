@@ -14,8 +14,9 @@ from jaxtyping import PyTree
 
 from nvgd.checkpoints import Checkpoints
 from nvgd.errors import InputError, check_count, check_kind
-from nvgd.flow import NVGD, FlowState, ParticleFlow
+from nvgd.flow import FlowState, ParticleFlow
 from nvgd.initialisation import starting_particles
+from nvgd.methods import NVGD
 from nvgd.posterior import Posterior
 from nvgd.processes import is_first_process
 from nvgd.recipes import Recipe, first_flow

@@ -17,7 +17,8 @@ from nvgd.experiments.classification import MEASURES, ClassificationExperiment, 
 from nvgd.experiments.funnel import paper_nvgd
 from nvgd.experiments.records import Records
 from nvgd.files import write_atomically
-from nvgd.flow import NVGD, SGLD, SVGD, ParticleFlow
+from nvgd.flow import ParticleFlow
+from nvgd.methods import NVGD, SGLD, SVGD
 from nvgd.tables import markdown, spread
 from nvgd.target import Target
 

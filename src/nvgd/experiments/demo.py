@@ -13,7 +13,8 @@ from nvgd.densities import Funnel
 from nvgd.errors import check_count, check_positive
 from nvgd.experiments.funnel import EXACT, NUM_EXACT_SAMPLES, NUM_REFERENCE_DRAWS
 from nvgd.files import output_directory, write_atomically
-from nvgd.flow import NVGD, SVGD, ULA, FlowState, ParticleFlow
+from nvgd.flow import FlowState, ParticleFlow
+from nvgd.methods import NVGD, SVGD, ULA
 from nvgd.metrics import Reference
 from nvgd.sampling import sample
 from nvgd.tables import align, spread

@@ -18,7 +18,8 @@ from nvgd.errors import InputError, check_count, check_positive
 from nvgd.experiments.base import DEFAULT, PAPER, Arrays, Experiment, Report, Rows, Task, run_label
 from nvgd.experiments.records import Records
 from nvgd.files import write_atomically
-from nvgd.flow import NVGD, SVGD, ULA, FlowState, ParticleFlow
+from nvgd.flow import FlowState, ParticleFlow
+from nvgd.methods import NVGD, SVGD, ULA
 from nvgd.metrics import Reference, kolmogorov_smirnov
 from nvgd.movers import StepSize
 from nvgd.sampling import sample

@@ -17,7 +17,8 @@ from nvgd.experiments.base import DEFAULT, PAPER, Arrays, Rows, run_label
 from nvgd.experiments.classification import MEASURES, ClassificationExperiment, Split
 from nvgd.experiments.funnel import paper_nvgd
 from nvgd.files import write_atomically
-from nvgd.flow import NVGD, SGLD, SVGD, ParticleFlow
+from nvgd.flow import ParticleFlow
+from nvgd.methods import NVGD, SGLD, SVGD
 from nvgd.tables import markdown
 from nvgd.target import Target
 

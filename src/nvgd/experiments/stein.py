@@ -20,7 +20,7 @@ from nvgd.errors import check_count, check_positive
 from nvgd.experiments.base import DEFAULT, PAPER, Arrays, Experiment, Report, Rows, Task
 from nvgd.experiments.records import Records
 from nvgd.files import write_atomically
-from nvgd.flow import NVGD
+from nvgd.methods import NVGD
 from nvgd.stein import regularised_stein_discrepancy
 from nvgd.tables import markdown, spread
 from nvgd.witnesses import MLP

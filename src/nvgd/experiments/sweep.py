@@ -19,7 +19,8 @@ from nvgd.experiments.funnel import (
 )
 from nvgd.experiments.records import Records
 from nvgd.files import write_atomically
-from nvgd.flow import NVGD, SVGD, ULA, ParticleFlow
+from nvgd.flow import ParticleFlow
+from nvgd.methods import NVGD, SVGD, ULA
 from nvgd.sampling import sample
 from nvgd.tables import markdown, spread
 

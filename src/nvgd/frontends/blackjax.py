@@ -7,7 +7,8 @@ from jaxtyping import PRNGKeyArray, PyTree
 
 from nvgd.data import AbstractHostData
 from nvgd.errors import InputError, check_kind, optional_import
-from nvgd.flow import NVGD, FlowInfo, FlowState, ParticleFlow
+from nvgd.flow import FlowInfo, FlowState, ParticleFlow
+from nvgd.methods import NVGD
 from nvgd.starts import flatten
 from nvgd.target import LogDensity, Position, Target, as_target
 
