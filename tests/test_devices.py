@@ -19,8 +19,7 @@ pytestmark = pytest.mark.xdist_group("devices")
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory):
-    # Many programs, each of which runs for a moment.
-    flags = "--xla_force_host_platform_device_count=8 --xla_backend_optimization_level=0"
+    flags = f"{os.environ['XLA_FLAGS']} --xla_force_host_platform_device_count=8"
     result = subprocess.run(
         [sys.executable, HERE / "eight_devices.py", tmp_path_factory.mktemp("devices")],
         env={**os.environ, "XLA_FLAGS": flags, "PYTHONPATH": str(HERE.parent)},

@@ -40,7 +40,8 @@ def test_demo_runs_to_the_end_and_writes_what_it_says(tmp_path, capsys):
     assert main(["demo", "--out", str(out), *options]) == 0
     printed = capsys.readouterr().out
     for word in (
-        "NVGD",
+        "NVGD paper",
+        "NVGD  ",
         "SVGD",
         "pULA ε",
         "pULA ε/5",

@@ -75,7 +75,8 @@ def climb(target: "Target", start: Float[Array, " d"], max_iterations: int = 500
         jac=True,
         method="L-BFGS-B",
         callback=lambda position: positions.append(np.array(position)),
-        options={"maxiter": max_iterations, "maxcor": 20},
+        # Smaller differences than rounding are nothing to go on searching for.
+        options={"maxiter": max_iterations, "maxcor": 20, "ftol": 2 * float(jnp.finfo(dtype).eps)},
     )
     if np.all(np.isfinite(result.x)):
         positions.append(np.asarray(result.x))

@@ -11,6 +11,7 @@ import numpy as np
 
 from nvgd.densities import Funnel
 from nvgd.errors import check_count, check_positive
+from nvgd.experiments.base import DEFAULT, PAPER
 from nvgd.experiments.funnel import EXACT, NUM_EXACT_SAMPLES, NUM_REFERENCE_DRAWS
 from nvgd.files import output_directory, write_atomically
 from nvgd.flow import FlowState, ParticleFlow
@@ -34,7 +35,7 @@ class Demo:
     num_steps: int = 2000
     """Steps of every method, each one gradient a particle."""
     step_size: float = 1e-2
-    """ε of NVGD and ULA; ULA also runs at ε/5 and rescaled SVGD at 5ε, as in the paper."""
+    """ε of the paper's NVGD and ULA; ULA also runs at ε/5, rescaled SVGD at 5ε, as in the paper."""
     num_seeds: int = 5
     """Independent runs of every method."""
 
@@ -45,9 +46,10 @@ class Demo:
         check_count("num_seeds", self.num_seeds)
 
     def flows(self) -> dict[str, ParticleFlow]:
-        """The methods to compare."""
+        """The methods of the paper with its settings, and the default, which has none."""
         return {
-            "NVGD": NVGD.paper(self.step_size),
+            PAPER: NVGD.paper(self.step_size),
+            DEFAULT: NVGD(),
             "SVGD": SVGD(5 * self.step_size, rescale=True),
             "pULA ε": ULA(self.step_size),
             "pULA ε/5": ULA(self.step_size / 5),
@@ -84,7 +86,7 @@ def run(config: Demo) -> None:
             runs = []
             for seed in range(config.num_seeds):
                 bar.set_description(f"{name}, run {seed + 1} of {config.num_seeds}")
-                start, is_filmed = bar.n, name == "NVGD" and seed == 0
+                start, is_filmed = bar.n, name == PAPER and seed == 0
 
                 def watch(state: FlowState, start: int = start, is_filmed: bool = is_filmed):
                     bar.update(start + int(state.step) - bar.n)
