@@ -6,8 +6,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy.stats import kstest, norm
+from scipy.stats import t as student_t
 
 import nvgd
+from nvgd import jumps
 from nvgd.corrections import (
     Corrections,
     CorrectionState,
@@ -52,7 +54,9 @@ def test_exact_draws_stay_exact_draws(density):
     shift = 0.0 if isinstance(density, Funnel) else 0.1 * (ends[:, 0] ** 2 - 9.0)
     for values in (ends[:, 0] / 3.0, (ends[:, 1] - shift) / curve):
         assert kstest(values, "norm").pvalue > LEVEL
-    assert 0.1 < float(jnp.mean(infos.diagnostics["acceptance"])) < 0.97
+    # One of the steps is a jump, which has an acceptance of its own.
+    assert np.isfinite(infos.diagnostics["jump_acceptance"]).sum() == 1
+    assert 0.1 < float(jnp.nanmean(infos.diagnostics["acceptance"])) < 0.97
     assert np.mean(np.any(ends != np.asarray(draws), axis=1)) > 0.8
 
 
@@ -63,7 +67,7 @@ def test_what_a_flow_got_wrong_is_forgotten():
     ends = np.asarray(state.particles)
     assert abs(np.std(ends[:, 0]) / 3.0 - 1) < 0.15
     assert abs(np.mean(ends[:, 0]) / 3.0) < 0.2
-    assert abs(float(np.mean(infos.diagnostics["acceptance"][-100:])) - 0.7) < 0.1
+    assert abs(float(np.nanmean(infos.diagnostics["acceptance"][-100:])) - 0.7) < 0.1
 
 
 def test_strays_and_particles_without_a_density_are_brought_back():
@@ -76,6 +80,23 @@ def test_strays_and_particles_without_a_density_are_brought_back():
     state, _ = corrected(target, start, nvgd.Adaptive(), 60, jax.random.key(1))
     assert np.abs(np.asarray(state.particles)).max() < 6.0
     assert np.isfinite(jax.vmap(log_density)(state.particles)).all()
+
+
+def test_jumps_give_modes_their_weights_and_empty_plateaus():
+    def log_density(x):
+        """Two modes, .7 : .3, and a plateau all around, too low to hold any mass."""
+        modes = jnp.array([[-5.0, 0.0], [5.0, 0.0]])
+        logs = jnp.log(jnp.array([0.7, 0.3])) - 0.5 * jnp.sum((x - modes) ** 2, axis=1)
+        return jnp.maximum(jax.nn.logsumexp(logs), -40.0 - 1e-3 * jnp.sum(jnp.abs(x)))
+
+    target = nvgd.Target(log_density, dim=2)
+    start = jax.random.normal(jax.random.key(0), (400, 2))
+    start = start.at[:200, 0].add(-5.0).at[200:, 0].add(5.0).at[:4, 1].set(20.0)
+    state, infos = corrected(target, start, nvgd.Adaptive(), 400, jax.random.key(1))
+    ends = np.asarray(state.particles)
+    assert np.abs(ends).max() < 10.0
+    assert abs(np.mean(ends[:, 0] < 0) - 0.7) < 0.08
+    assert np.nanmean(infos.diagnostics["jump_acceptance"]) > 0.1
 
 
 def even_sample(num_particles, seed):
@@ -143,7 +164,9 @@ def test_a_run_with_corrections_goes_on_after_an_interruption_and_tells_its_stag
     assert [stage.until_step for stage in whole.recipe.stages] == [400, 520]
     assert all(len(values) == 520 for values in whole.history.values())
     assert np.isnan(whole.history["acceptance"][:400]).all()
-    assert np.isfinite(whole.history["acceptance"][400:]).all()
+    is_jump = np.isnan(whole.history["acceptance"])[400:]
+    assert np.flatnonzero(is_jump).tolist() == list(range(10, 120, 10))
+    assert np.isfinite(whole.history["jump_acceptance"][400:][is_jump]).all()
     assert np.isnan(whole.history["network_weight"][400:]).all()
     assert whole.history["num_gradients"][-1] == 20 * 520
     with pytest.raises(Interrupted):
@@ -171,4 +194,13 @@ def test_a_run_that_is_made_longer_goes_on_with_its_chains(tmp_path):
     assert np.allclose(known.log_densities, -0.5 * np.sum(known.particles**2, axis=1), atol=1e-5)
     acceptance = posterior.history["acceptance"]
     assert np.isnan(acceptance[:450]).all()
-    assert acceptance[450:].min() > 0.3
+    assert np.nanmin(acceptance[450:]) > 0.3
+
+
+def test_jumps_are_draws_of_their_density():
+    draws = np.asarray(jumps.draw(jax.random.key(0), jnp.zeros((20_000, 1))))[:, 0]
+    assert kstest(draws, "t", args=(jumps.FREEDOM,)).pvalue > LEVEL
+    points = jnp.linspace(-9.0, 9.0, 7)[:, None]
+    logs = np.asarray(jumps.log_densities(points))
+    expected = student_t.logpdf(points[:, 0], jumps.FREEDOM)
+    assert np.allclose(logs - logs[3], expected - expected[3], atol=1e-5)

@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
+from nvgd import jumps
 from nvgd.coordinates import AbstractCoordinates, AbstractFrame
 from nvgd.crowds import joined, selection
 from nvgd.metrics import mean_distance
@@ -29,6 +30,10 @@ FEWEST_CORRECTIONS = 100
 FRICTION = 0.5
 # A step is one of these multiples of the ensemble's size, at random: stiff places need small ones.
 MULTIPLES = (1.0, 0.7, 0.3)
+# Every so many steps a jump is tried instead.
+JUMP_EVERY = 10
+# Over the first quarter its probability is taken to this power: who is stranded gets away.
+LENIENCE = 0.3
 ACCEPTANCE = 0.7
 ADAPTATION = 0.1
 # Coordinates are fitted anew so many times over the first half; from then on nothing adapts.
@@ -57,6 +62,8 @@ class CorrectionState(NamedTuple):
     """Of the particles, in the frame's coordinates."""
     midway: Float[Array, "n d"]
     """Of the proposals, half a step before them."""
+    is_jump: Bool[Array, ""]
+    """Whether the proposals are draws instead of steps."""
     sizes: Float[Array, "n 1"]
     log_size: Float[Array, ""]
     snapshots: Float[Array, "k m d"]
@@ -80,6 +87,7 @@ class CorrectionState(NamedTuple):
             scores=rows,
             momenta=rows,
             midway=rows,
+            is_jump=jnp.array(False),
             sizes=each[:, None],
             log_size=number,
             snapshots=selected,
@@ -97,6 +105,13 @@ class Corrections(eqx.Module):
     as in Hoffman and Sountsov ("Tuning-free generalized Hamiltonian Monte Carlo", 2022): u are the
     coordinates in which the particles have unit spread, ε is such that .7 of the moves are
     accepted. Both adapt over the first half of the corrections only. One gradient a step.
+
+    Every tenth step is a jump instead: u' is drawn from a Student-t density g about the particles'
+    centre and accepted with probability min(1, p(u')g(u)/p(u)g(u')), whatever the momentum
+    (Tierney, "Markov chains for exploring posterior distributions", 1994). That brings home who is
+    stranded where steps are too small for the way back, and carries particles between modes that
+    lie apart. Over the first quarter, long before what is kept, the probability is taken to the
+    power .3: g is small where the stranded are, so that they would hardly leave otherwise.
 
     A flow's particles are spread more evenly than independent draws, which is worth keeping if they
     are where they should be. So at the end the flow's particles x and the corrected ones y are both
@@ -133,10 +148,14 @@ class Corrections(eqx.Module):
             log_size=jnp.where(is_first, _first_log_size(state.particles), known.log_size),
             snapshots=jnp.where(is_first, selection(state.particles), known.snapshots),
         )
-        known, chance = _decide(target, known, is_first, keys[0])
+        was_jump = known.is_jump & ~is_first
+        is_lenient = 4 * number < self.end - self.begin
+        known, chance = _decide(target, known, is_first, is_lenient, keys[0])
         known = known._replace(
             log_size=known.log_size
-            + jnp.where(is_adapting & ~is_first, ADAPTATION * (chance - ACCEPTANCE), 0.0)
+            + jnp.where(
+                is_adapting & ~is_first & ~was_jump, ADAPTATION * (chance - ACCEPTANCE), 0.0
+            )
         )
         every = jnp.maximum((self.end - self.begin) // (2 * NUM_FITS), 1)
         is_due = is_first | (is_adapting & (number % every == 0))
@@ -146,7 +165,7 @@ class Corrections(eqx.Module):
             return _without_strays(known._replace(frame=frame), keys[1])
 
         known = jax.lax.cond(is_due, fitted, lambda: known)
-        known = _propose(known, is_due, keys[2])
+        known = _propose(known, is_due, number % JUMP_EVERY == JUMP_EVERY - 1, keys[2])
         slot, last_slot = (
             2 * NUM_SNAPSHOTS * at // (self.end - self.begin) - NUM_SNAPSHOTS
             for at in (number, number - 1)
@@ -165,7 +184,10 @@ class Corrections(eqx.Module):
             num_gradients=jnp.array(len(chosen)),
             num_faulty_scores=jnp.array(0),
             num_faulty_moves=jnp.sum(~jnp.all(jnp.isfinite(chosen), axis=-1)),
-            diagnostics={"acceptance": chance},
+            diagnostics={
+                "acceptance": jnp.where(was_jump, jnp.nan, chance),
+                "jump_acceptance": jnp.where(was_jump, chance, jnp.nan),
+            },
         )
         return state._replace(particles=chosen, corrections=known, step=state.step + 1), info
 
@@ -187,7 +209,11 @@ def _first_log_size(particles: Float[Array, "n d"]) -> Float[Array, ""]:
 
 
 def _decide(
-    target: "Target", known: CorrectionState, is_first: Bool[Array, ""], key: PRNGKeyArray
+    target: "Target",
+    known: CorrectionState,
+    is_first: Bool[Array, ""],
+    is_lenient: Bool[Array, ""],
+    key: PRNGKeyArray,
 ) -> tuple[CorrectionState, Float[Array, ""]]:
     """The particles where they are now, and the mean probability of acceptance."""
     there = jnp.where(is_first, known.particles, known.proposals)
@@ -201,9 +227,14 @@ def _decide(
     here, _ = known.frame.express(known.particles, known.scores)
     gain = log_densities - known.log_densities
     gain += known.frame.log_volumes(expressed) - known.frame.log_volumes(here)
-    gain += 0.5 * jnp.sum(known.momenta**2 - momenta**2, axis=1)
+    gain += jnp.where(
+        known.is_jump,
+        jumps.log_densities(here) - jumps.log_densities(expressed),
+        0.5 * jnp.sum(known.momenta**2 - momenta**2, axis=1),
+    )
     # Not a number: neither here nor there is the log density finite, or the step went too far.
     gain = jnp.where(jnp.isnan(gain), -jnp.inf, gain)
+    gain *= jnp.where(known.is_jump & is_lenient, LENIENCE, 1.0)
     threshold = jnp.log(jax.random.uniform(key, gain.shape, gain.dtype))
     is_accepted = is_first | (threshold < gain)
     rows = is_accepted[:, None]
@@ -211,7 +242,7 @@ def _decide(
         particles=jnp.where(rows, there, known.particles),
         log_densities=jnp.where(is_accepted, log_densities, known.log_densities),
         scores=jnp.where(rows, scores, known.scores),
-        momenta=jnp.where(rows, momenta, -known.momenta),
+        momenta=jnp.where(known.is_jump, known.momenta, jnp.where(rows, momenta, -known.momenta)),
     )
     chance = jnp.where(is_first, 1.0, jnp.mean(jnp.exp(jnp.minimum(gain, 0.0))))
     return known, chance.astype(there.dtype)
@@ -236,7 +267,10 @@ def _without_strays(known: CorrectionState, key: PRNGKeyArray) -> CorrectionStat
 
 
 def _propose(
-    known: CorrectionState, is_new_frame: Bool[Array, ""], key: PRNGKeyArray
+    known: CorrectionState,
+    is_new_frame: Bool[Array, ""],
+    is_jump: Bool[Array, ""],
+    key: PRNGKeyArray,
 ) -> CorrectionState:
     particles = known.particles
     noise_key, size_key = jax.random.split(key)
@@ -250,8 +284,16 @@ def _propose(
     momenta = jnp.where(is_new_frame, noise, momenta)
     expressed, expressed_scores = known.frame.express(particles, known.scores)
     midway = momenta + 0.5 * sizes * expressed_scores
-    proposals = known.frame.restore(expressed + sizes * midway)
-    return known._replace(proposals=proposals, momenta=momenta, midway=midway, sizes=sizes)
+    there = jnp.where(
+        is_jump, jumps.draw(jax.random.fold_in(key, 1), particles), expressed + sizes * midway
+    )
+    return known._replace(
+        proposals=known.frame.restore(there),
+        momenta=momenta,
+        midway=midway,
+        is_jump=is_jump,
+        sizes=sizes,
+    )
 
 
 def flow_unless_wrong(
