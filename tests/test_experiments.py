@@ -33,8 +33,8 @@ def reproduce_quickly(name, out, *options):
     environment = dict(os.environ)
     if name == "sweep":
         options = (*options, "--max-dim", "2")
-    if name == "mnist":
-        # Convolutions are worth some optimisation.
+    if name in ("mnist", "stein"):
+        # These run long enough for some optimisation to be worth it.
         environment["XLA_FLAGS"] = environment["XLA_FLAGS"].replace("level=0", "level=1")
     command = [sys.executable, "-m", "nvgd.cli", "reproduce", name, "--quick", "--seeds", "1"]
     result = subprocess.run(
@@ -94,9 +94,17 @@ def small_stein(out, **options):
     )
 
 
-def test_an_interrupted_run_resumes_to_the_same_numbers(tmp_path, monkeypatch):
-    whole, broken = tmp_path / "whole", tmp_path / "broken"
-    reproduce(small_stein(whole))
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """The results directory of a small experiment, for reading only."""
+    out = tmp_path_factory.mktemp("small") / "stein"
+    reproduce(small_stein(out))
+    return out
+
+
+@pytest.mark.xdist_group("stein")
+def test_an_interrupted_run_resumes_to_the_same_numbers(finished, tmp_path, monkeypatch):
+    broken = tmp_path / "broken"
     run = Stein.run
 
     def interrupted(self, task, report, records):
@@ -113,7 +121,7 @@ def test_an_interrupted_run_resumes_to_the_same_numbers(tmp_path, monkeypatch):
     with (broken / "metrics.jsonl").open("a") as stream:
         stream.write('{"task": "seed-1", "st')
     reproduce(small_stein(broken, resume=True))
-    assert read(broken)[1] == read(whole)[1]
+    assert read(broken)[1] == read(finished)[1]
 
 
 @pytest.mark.xdist_group("funnel")
@@ -137,9 +145,10 @@ def test_final_particles_survive_a_resume(quick, tmp_path):
         assert array.tobytes() == arrays[name].tobytes()
 
 
-def test_a_directory_with_other_contents_is_refused_and_left_alone(tmp_path, capsys):
+@pytest.mark.xdist_group("stein")
+def test_a_directory_with_other_contents_is_refused_and_left_alone(finished, tmp_path, capsys):
     out = tmp_path / "stein"
-    reproduce(small_stein(out))
+    shutil.copytree(finished, out)
     before = {path.name: path.read_bytes() for path in out.iterdir()}
     shutil.copytree(out, tmp_path / "cut")
     lines = (out / "metrics.jsonl").read_text().splitlines(keepends=True)
@@ -168,6 +177,7 @@ def test_a_directory_with_other_contents_is_refused_and_left_alone(tmp_path, cap
     assert {path.name for path in tmp_path.iterdir()} == {"stein", "cut"}
 
 
+@pytest.mark.xdist_group("stein")
 @pytest.mark.parametrize(
     ("file", "damage"),
     [
@@ -178,8 +188,8 @@ def test_a_directory_with_other_contents_is_refused_and_left_alone(tmp_path, cap
         ("particles.npz", "PK no zip"),
     ],
 )
-def test_damaged_records_are_named(tmp_path, capsys, file, damage):
-    reproduce(small_stein(tmp_path / "stein"))
+def test_damaged_records_are_named(finished, tmp_path, capsys, file, damage):
+    shutil.copytree(finished, tmp_path / "stein")
     (tmp_path / "stein" / file).write_text(damage)
     capsys.readouterr()
     assert main(["plot", str(tmp_path / "stein")]) == 2
