@@ -13,13 +13,13 @@ from nvgd import jumps
 from nvgd.corrections import (
     Corrections,
     CorrectionState,
-    flow_unless_wrong,
     length_with_corrections,
     num_flow_steps,
 )
 from nvgd.densities import Banana, Funnel
 from nvgd.flow import FlowState
 from nvgd.recipes import plan
+from nvgd.returned import flow_unless_wrong
 
 NORMAL = nvgd.Target(lambda x: -0.5 * jnp.sum(x**2), dim=2)
 # Four tests are made.

@@ -14,8 +14,8 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from nvgd import jumps
 from nvgd.coordinates import AbstractCoordinates, AbstractFrame
-from nvgd.crowds import joined, selection
-from nvgd.metrics import mean_distance
+from nvgd.crowds import selection
+from nvgd.returned import flow_unless_wrong
 
 if TYPE_CHECKING:
     from nvgd.flow import FlowInfo, FlowState
@@ -32,7 +32,8 @@ FRICTION = 0.5
 MULTIPLES = (1.0, 0.7, 0.3)
 # Every so many steps a jump is tried instead.
 JUMP_EVERY = 10
-# Over the first quarter its probability is taken to this power: who is stranded gets away.
+# Over the first quarter its probability is taken to this power if it leads uphill: who is
+# stranded gets away.
 LENIENCE = 0.3
 ACCEPTANCE = 0.7
 ADAPTATION = 0.1
@@ -42,10 +43,6 @@ NUM_FITS = 10
 FARTHEST = 10.0
 # Where particles were at so many moments of the second half says what they ought to look like.
 NUM_SNAPSHOTS = 8
-# The flow has strays if its particles reach further than so many times any snapshot.
-WIDEST = 2.5
-# Particles that are still correlated with themselves by more standard errors have not forgotten.
-CORRELATION_ERRORS = 5.0
 
 
 class CorrectionState(NamedTuple):
@@ -110,8 +107,8 @@ class Corrections(eqx.Module):
     centre and accepted with probability min(1, p(u')g(u)/p(u)g(u')), whatever the momentum
     (Tierney, "Markov chains for exploring posterior distributions", 1994). That brings home who is
     stranded where steps are too small for the way back, and carries particles between modes that
-    lie apart. Over the first quarter, long before what is kept, the probability is taken to the
-    power .3: g is small where the stranded are, so that they would hardly leave otherwise.
+    lie apart. Over the first quarter, long before what is kept, the probability of a jump uphill is
+    taken to the power .3: g is small where the stranded are, and they would hardly leave otherwise.
 
     A flow's particles are spread more evenly than independent draws, which is worth keeping if they
     are where they should be. So at the end the flow's particles x and the corrected ones y are both
@@ -225,16 +222,16 @@ def _decide(
     expressed, expressed_scores = known.frame.express(there, scores)
     momenta = known.midway + 0.5 * known.sizes * expressed_scores
     here, _ = known.frame.express(known.particles, known.scores)
-    gain = log_densities - known.log_densities
-    gain += known.frame.log_volumes(expressed) - known.frame.log_volumes(here)
-    gain += jnp.where(
+    rise = log_densities - known.log_densities
+    rise += known.frame.log_volumes(expressed) - known.frame.log_volumes(here)
+    gain = rise + jnp.where(
         known.is_jump,
         jumps.log_densities(here) - jumps.log_densities(expressed),
         0.5 * jnp.sum(known.momenta**2 - momenta**2, axis=1),
     )
+    gain *= jnp.where(known.is_jump & is_lenient & (rise > 0), LENIENCE, 1.0)
     # Not a number: neither here nor there is the log density finite, or the step went too far.
     gain = jnp.where(jnp.isnan(gain), -jnp.inf, gain)
-    gain *= jnp.where(known.is_jump & is_lenient, LENIENCE, 1.0)
     threshold = jnp.log(jax.random.uniform(key, gain.shape, gain.dtype))
     is_accepted = is_first | (threshold < gain)
     rows = is_accepted[:, None]
@@ -294,26 +291,3 @@ def _propose(
         is_jump=is_jump,
         sizes=sizes,
     )
-
-
-def flow_unless_wrong(
-    flowed: Float[Array, "n d"], corrected: Float[Array, "n d"], snapshots: Float[Array, "k m d"]
-) -> Float[Array, "n d"]:
-    """The flow's particles if they are nearer to the snapshots than the corrected ones."""
-    before, after = selection(flowed), selection(corrected)
-    middle, scales = jnp.mean(after, axis=0), jnp.std(after, axis=0) + 1e-30
-    before, after, snapshots = ((x - middle) / scales for x in (before, after, snapshots))
-
-    def distance(x: Float[Array, "m d"]) -> Float[Array, ""]:
-        """The energy distance to all snapshots together, up to a constant."""
-        return 2 * mean_distance(x, joined(snapshots)) - mean_distance(x, x)
-
-    centred = before - jnp.mean(before, axis=0)
-    correlations = jnp.mean(centred * after, axis=0) / (jnp.std(before, axis=0) + 1e-30)
-    is_forgotten = jnp.max(jnp.abs(correlations)) < CORRELATION_ERRORS / len(before) ** 0.5
-    # An energy distance does not see a single stray.
-    has_strays = jnp.any(
-        jnp.max(jnp.abs(before), axis=0) > WIDEST * jnp.max(jnp.abs(snapshots), axis=(0, 1))
-    )
-    is_nearer = distance(before) < distance(after)
-    return jnp.where(is_forgotten & is_nearer & ~has_strays, flowed, corrected)
