@@ -34,7 +34,9 @@ def draw(records: Sequence[dict[str, Any]], directory: Path) -> Path:
                 for t, e in zip(record["seconds"], record["energy"], strict=True)
                 if t > 0 and e < 1e8
             ]
-            axes.plot(*zip(*points, strict=True), color=COLOURS[record["method"]])
+            # A single moment makes no line.
+            marker = "o" if len(points) == 1 else None
+            axes.plot(*zip(*points, strict=True), color=COLOURS[record["method"]], marker=marker)
         axes.axhline(own[0]["level"], color="black", linestyle=":", linewidth=1)
         axes.set(xscale="log", yscale="log", title=target, xlabel="processor seconds")
         # Less than a decade would be labelled at every digit.
