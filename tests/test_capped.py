@@ -73,3 +73,13 @@ def test_resampling_gives_modes_their_weights_and_leaves_a_single_one_alone():
     once = step(alone, keys[0])
     is_kept = jnp.any(jnp.all(once[:, None] == alone, axis=-1), axis=0)
     assert jnp.mean(is_kept) > 0.85
+
+
+def test_rebirths_can_be_as_rare_as_one_likes():
+    """Also so rare that a multiple of their period is no 32-bit number."""
+    mover = nvgd.Capped(rebirth_every=2**30)
+    flow = nvgd.ParticleFlow(nvgd.Diagonal(), nvgd.KernelDirection(), mover)
+    posterior = nvgd.sample(
+        lambda x: -0.5 * x @ x, flow, dim=2, num_particles=20, num_steps=3, progress=False
+    )
+    assert posterior.completed

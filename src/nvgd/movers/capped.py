@@ -212,7 +212,7 @@ class Capped(AbstractMover[CappedState]):
         # Early, the particles on their way would die for those that have arrived. Never together
         # with rebirths: a log density is that of the place where its particle was before.
         is_due = (phase == self.rebirth_every // 2 - 1) & ~is_lost
-        is_due = is_due & (step >= EARLIEST * self.rebirth_every) & (done < LATEST)
+        is_due = is_due & (step // self.rebirth_every >= EARLIEST) & (done < LATEST)
         volumes = view.frame.log_volumes(moved)
         return jax.lax.cond(
             is_due,
