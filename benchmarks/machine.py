@@ -4,6 +4,7 @@ import datetime
 import importlib.metadata
 import os
 import platform
+from pathlib import Path
 
 
 def described() -> dict[str, str]:
@@ -16,3 +17,12 @@ def described() -> dict[str, str]:
         **versions,
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
     }
+
+
+def peak_gigabytes() -> float:
+    """The most that this process has had in memory.
+
+    Not `resource.getrusage`: a process that another one has started inherits its peak there.
+    """
+    status = Path("/proc/self/status").read_text()
+    return int(status.split("VmHWM:")[1].split()[0]) / 2**20

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import nvgd
+from benchmarks.machine import peak_gigabytes
 from nvgd import data as library_data
 
 COLUMNS = 50
@@ -51,12 +52,6 @@ def target(rows: np.memmap, batch_size: int) -> nvgd.Target:
     )
 
 
-def resident_gigabytes() -> float:
-    """The most that this process has had in memory."""
-    status = Path("/proc/self/status").read_text()
-    return int(status.split("VmHWM:")[1].split()[0]) / 2**20
-
-
 def measure(steps: int = 200, batch_size: int = 2048, num_particles: int = 100) -> dict[str, float]:
     """Memory of a run, and its time with and without reading ahead, and without reading.
 
@@ -77,7 +72,7 @@ def measure(steps: int = 200, batch_size: int = 2048, num_particles: int = 100) 
             return time.perf_counter() - started
 
         from_disk = seconds(mapped)
-        resident = resident_gigabytes()
+        resident = peak_gigabytes()
         distant = target(
             DistantRows(Path(directory) / "rows", np.float32, "r", shape=rows.shape), batch_size
         )

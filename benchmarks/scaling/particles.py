@@ -1,10 +1,11 @@
 """Time and memory of a step with very many particles, each case in a process of its own."""
 
 import json
-import resource
 import subprocess
 import sys
 import time
+
+from benchmarks.machine import peak_gigabytes
 
 CASES = {
     # A million in the plane, a hundred thousand in fifty dimensions, and smaller ones to fit costs.
@@ -46,7 +47,7 @@ def measure_here(method: str, num_particles: int, dim: int) -> dict[str, float]:
     return {
         "seconds": seconds,
         "first": compiled,
-        "gigabytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20,
+        "gigabytes": peak_gigabytes(),
         "inner_steps": float(jnp.mean(inner[:STEPS])) if inner is not None else 0.0,
         "healthy": bool(chunk.healthy),
     }

@@ -47,13 +47,12 @@ def cost_in_particles() -> list[Measurement]:
             Measurement(3, f"exponent of memory, {name}", slope(counts, memory), at_most=limit),
         ]
     code = (
-        "import resource, jax, nvgd;"
+        "import os, jax, nvgd; from benchmarks.machine import peak_gigabytes;"
         f"x = jax.random.normal(jax.random.key(0), (20000, {dim}));"
         "d = nvgd.KernelDirection();"
         "f = jax.jit(lambda x: d(x, -x, None, key=jax.random.key(0))[0]);"
         "jax.block_until_ready(f(x));"
-        "peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6;"
-        "open(__import__('os').environ['PEAK'], 'w').write(str(peak))"
+        "open(os.environ['PEAK'], 'w').write(str(peak_gigabytes()))"
     )
     with tempfile.NamedTemporaryFile("r") as file:
         seconds_of_processes({"svgd": code}, 1, PEAK=file.name)

@@ -32,9 +32,10 @@ FRICTION = 0.5
 MULTIPLES = (1.0, 0.7, 0.3)
 # Every so many steps a jump is tried instead.
 JUMP_EVERY = 10
-# Over the first quarter its probability is taken to this power if it leads uphill: who is
-# stranded gets away.
+# Over the first quarter its probability is taken to this power if it leads uphill from a place so
+# many times as far away as particles usually are: who is stranded gets away.
 LENIENCE = 0.3
+STRANDED = 3.0
 ACCEPTANCE = 0.7
 ADAPTATION = 0.1
 # Coordinates are fitted anew so many times over the first half; from then on nothing adapts.
@@ -107,8 +108,9 @@ class Corrections(eqx.Module):
     centre and accepted with probability min(1, p(u')g(u)/p(u)g(u')), whatever the momentum
     (Tierney, "Markov chains for exploring posterior distributions", 1994). That brings home who is
     stranded where steps are too small for the way back, and carries particles between modes that
-    lie apart. Over the first quarter, long before what is kept, the probability of a jump uphill is
-    taken to the power .3: g is small where the stranded are, and they would hardly leave otherwise.
+    lie apart. Over the first quarter, long before what is kept, the probability of a jump uphill
+    from far away is taken to the power .3: g is small where the stranded are, and they would hardly
+    leave otherwise.
 
     A flow's particles are spread more evenly than independent draws, which is worth keeping if they
     are where they should be. So at the end the flow's particles x and the corrected ones y are both
@@ -229,7 +231,8 @@ def _decide(
         jumps.log_densities(here) - jumps.log_densities(expressed),
         0.5 * jnp.sum(known.momenta**2 - momenta**2, axis=1),
     )
-    gain *= jnp.where(known.is_jump & is_lenient & (rise > 0), LENIENCE, 1.0)
+    is_stranded = jnp.sum(here**2, axis=1) > STRANDED**2 * here.shape[1]
+    gain *= jnp.where(known.is_jump & is_lenient & is_stranded & (rise > 0), LENIENCE, 1.0)
     # Not a number: neither here nor there is the log density finite, or the step went too far.
     gain = jnp.where(jnp.isnan(gain), -jnp.inf, gain)
     threshold = jnp.log(jax.random.uniform(key, gain.shape, gain.dtype))
