@@ -53,12 +53,12 @@ def targets() -> dict[str, nvgd.Target]:
 # half as much again as the worst scalar of three seeds. The worst of ten scalars of a hundred
 # independent draws is off by .15.
 TOLERANCES = {
-    "eight schools": 0.3,
-    "eight schools, not centred": 0.4,
-    "hierarchical logistic": 0.27,
+    "eight schools": 0.34,
+    "eight schools, not centred": 0.52,
+    "hierarchical logistic": 0.45,
     "every support": 0.2,
-    "ordered mixture": 0.12,
-    "regression in PyMC": 0.28,
+    "ordered mixture": 0.22,
+    "regression in PyMC": 0.36,
 }
 # Filled up beyond ten dimensions they would lose what settles the weights of modes.
 SMALL = 6
