@@ -4,6 +4,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from nvgd.crowds import joined, selection
+from nvgd.directions.residual import normal_scores
 from nvgd.metrics import mean_distance
 
 # The flow has strays if its particles reach further than so many times any snapshot.
@@ -25,9 +26,7 @@ def flow_unless_wrong(
         return 2 * mean_distance(x, joined(snapshots)) - mean_distance(x, x)
 
     # Of ranks: a coordinate with heavy tails correlates by chance alone.
-    ranks_before, ranks_after = (_centred_ranks(x) for x in (before, after))
-    squares = jnp.sum(ranks_before**2, axis=0)
-    correlations = jnp.sum(ranks_before * ranks_after, axis=0) / squares
+    correlations = jnp.mean(normal_scores(before) * normal_scores(after), axis=0)
     is_forgotten = jnp.max(jnp.abs(correlations)) < CORRELATION_ERRORS / len(before) ** 0.5
     # An energy distance does not see a single stray.
     has_strays = jnp.any(
@@ -35,8 +34,3 @@ def flow_unless_wrong(
     )
     is_nearer = distance(before) < distance(after)
     return jnp.where(is_forgotten & is_nearer & ~has_strays, flowed, corrected)
-
-
-def _centred_ranks(values: Float[Array, "m d"]) -> Float[Array, "m d"]:
-    ranks = jnp.argsort(jnp.argsort(values, axis=0), axis=0)
-    return ranks.astype(values.dtype) - 0.5 * (len(values) - 1)
