@@ -22,8 +22,8 @@ from nvgd.recipes import plan
 from nvgd.returned import flow_unless_wrong
 
 NORMAL = nvgd.Target(lambda x: -0.5 * jnp.sum(x**2), dim=2)
-# Four tests are made.
-LEVEL = 1e-3 / 4
+# Five tests are made.
+LEVEL = 1e-3 / 5
 
 
 @eqx.filter_jit
