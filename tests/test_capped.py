@@ -54,6 +54,40 @@ def test_with_fewer_particles_than_dimensions_every_coordinate_has_its_own_cap()
     assert np.allclose(moved[:, 1:], 0.1)
 
 
+def test_with_few_particles_noise_makes_shorter_steps_than_a_signal():
+    """As long a velocity in both: a quarter of the cap if it changes its sign at random."""
+    noise = jax.random.rademacher(jax.random.key(4), (100, 3, 40), jnp.float32)
+    lengths = {}
+    for name, velocities in (("signal", jnp.ones_like(noise)), ("noise", noise)):
+        mover, particles = nvgd.Capped(0.1, 0.1), jnp.zeros((3, 40))
+        state = mover.init(particles)
+        displacements = particles
+        for step in range(100):
+            displacements, state = mover._adams(1e6 * velocities[step], state)
+        lengths[name] = float(jnp.sqrt(jnp.mean(displacements**2)))
+    assert np.isclose(lengths["signal"], 0.2, rtol=1e-3)
+    assert 0.03 < lengths["noise"] < 0.06
+
+
+def test_minibatches_with_fewer_particles_than_dimensions():
+    """A regression whose posterior is known: 40 coefficients, 30 particles."""
+    inputs = jax.random.normal(jax.random.key(5), (3000, 40))
+    outputs = inputs @ jnp.linspace(-1.0, 1.0, 40) + jax.random.normal(jax.random.key(6), (3000,))
+    target = nvgd.Target(
+        lambda weights: -0.5 * weights @ weights,
+        dim=40,
+        log_likelihood=lambda weights, row: -0.5 * (row[1] - row[0] @ weights) ** 2,
+        data=(inputs, outputs),
+        batch_size=50,
+    )
+    particles = nvgd.sample(target, num_particles=30, num_steps=800, progress=False).particles
+    covariance = jnp.linalg.inv(inputs.T @ inputs + jnp.eye(40))
+    widths = jnp.sqrt(jnp.diag(covariance))
+    centre = covariance @ inputs.T @ outputs
+    assert np.allclose(particles.std(axis=0) / widths, 1.0, atol=0.35)
+    assert np.all(abs(particles.mean(axis=0) - centre) < 0.7 * widths)
+
+
 def test_resampling_gives_modes_their_weights_and_leaves_a_single_one_alone():
     keys = jax.random.split(jax.random.key(2), 60)
     near = jax.random.normal(jax.random.key(3), (200, 2))

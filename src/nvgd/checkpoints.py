@@ -21,6 +21,7 @@ from jaxtyping import PyTree
 
 from nvgd.archives import Arrays, arrays_to_tree, read_archive, tree_to_arrays, write_archive
 from nvgd.chunks import CAPACITY
+from nvgd.compilation import compiled
 from nvgd.errors import InputError, check_count
 from nvgd.files import output_directory, remove_temporaries
 from nvgd.flow import FlowInfo
@@ -175,7 +176,7 @@ class Checkpoints:
         run.length.restore(_part(arrays, "looks"))
 
 
-@eqx.filter_jit
+@compiled
 def _log_densities(target: PyTree, particles: PyTree, taken: PyTree) -> PyTree:
     batch = None if taken is None else target.batch(taken)
     return target.log_densities_and_scores(particles, batch)[0]

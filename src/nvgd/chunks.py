@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
+from nvgd.compilation import compiled
 from nvgd.corrections import Corrections
 from nvgd.flow import FlowInfo, FlowState, ParticleFlow
 from nvgd.sharding import Layout
@@ -33,7 +34,7 @@ class Chunk(NamedTuple):
     """False if the last of the `length` steps met a non-finite value and was not taken."""
 
 
-@eqx.filter_jit
+@compiled
 def advance(
     flow: ParticleFlow | Corrections,
     target: Target,

@@ -1,11 +1,47 @@
-"""Compiled programs kept on disk, so that a second run of the same shapes starts at once."""
+"""Compiled programs: kept on disk for the next process, dropped in this one when there are many."""
 
+from collections.abc import Callable
+from typing import Any, ParamSpec, TypeVar
+
+import equinox as eqx
 import jax
 
 from nvgd.files import cache_directory
 
 # Smaller programs are compiled faster than a cache of thousands of files is looked after.
 LEAST_SECONDS = 0.1
+# A program of a run takes about 1,400 of the 65,530 maps of memory that Linux grants a process.
+MOST_PROGRAMS = 16
+
+Inputs = ParamSpec("Inputs")
+Output = TypeVar("Output")
+
+_functions: list[Any] = []
+
+
+def compiled(function: Callable[Inputs, Output]) -> Callable[Inputs, Output]:
+    """`eqx.filter_jit` for functions of a target, with programs that `make_room` can drop."""
+    jitted = eqx.filter_jit(function)
+    _functions.append(jitted)
+    return jitted
+
+
+def num_programs() -> int:
+    """Of the function that has the most."""
+    return max(function._cached._cache_size() for function in _functions)
+
+
+def make_room() -> None:
+    """Drop the programs of all targets if there are many.
+
+    Every log density has programs of its own, which JAX keeps for as long as the process lives. Who
+    samples from one after the other (folds of data, simulated data sets) would see the process die
+    after some thirty of them, when the operating system has no room for another program.
+    """
+    if num_programs() <= MOST_PROGRAMS:
+        return
+    for function in _functions:
+        function._cached.clear_cache()
 
 
 def keep_compiled_programs() -> None:

@@ -1,10 +1,10 @@
 """Where particles start, and whether they can."""
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
 
+from nvgd.compilation import compiled
 from nvgd.errors import InputError, check_choice, check_count
 from nvgd.laplace import Laplace
 from nvgd.starts import AbstractStart, OwnStart, PriorStart, flatten
@@ -79,7 +79,7 @@ def _no_start(num_faulty: int, num: int, tried: str = "") -> str:
     )
 
 
-@eqx.filter_jit
+@compiled
 def _is_faulty(target: Target, particles: Array, taken: PyTree) -> Array:
     batch = None if taken is None else target.batch(taken)
     log_densities, scores = target.log_densities_and_scores(particles, batch)

@@ -6,6 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
+from nvgd.compilation import compiled
 from nvgd.errors import InputError, check_count, check_positive, plain
 from nvgd.modes import climb, on_all_data
 from nvgd.starts import AbstractStart, OwnStart
@@ -95,7 +96,7 @@ def _best_start(target: Target, key: PRNGKeyArray) -> Float[Array, " d"]:
     return starts[int(np.argmax(np.where(usable, log_densities, -np.inf)))]
 
 
-@eqx.filter_jit
+@compiled
 def _curvature_on_block(target: Target, position: Array, block: PyTree, probes: Array) -> Array:
     """The negative Hessian times each probe."""
 

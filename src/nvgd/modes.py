@@ -2,12 +2,12 @@
 
 from typing import TYPE_CHECKING, NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PyTree
 
+from nvgd.compilation import compiled
 from nvgd.errors import InputError
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ class Path(NamedTuple):
         return self.positions[-1]
 
 
-@eqx.filter_jit
+@compiled
 def _on_block(target: "Target", particles: Array, block: PyTree) -> tuple[Array, Array]:
     return target.at_every(particles, lambda at: target.estimate(at, block))
 

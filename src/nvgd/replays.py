@@ -17,6 +17,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from nvgd.chunks import CAPACITY
+from nvgd.compilation import compiled
 from nvgd.coordinates import Preconditioned
 from nvgd.corrections import Corrections
 from nvgd.data import steps_at_a_time
@@ -121,7 +122,7 @@ def corrected(
     return _stepped(flow, target, state, jnp.array(num_corrections), key).particles
 
 
-@eqx.filter_jit
+@compiled
 def _stepped(
     flow: ParticleFlow,
     target: Target,
@@ -153,7 +154,7 @@ def _check(recipe: Recipe) -> None:
         )
 
 
-@eqx.filter_jit
+@compiled
 def _carry(
     flow: ParticleFlow,
     target: Target,

@@ -13,6 +13,7 @@ import numpy as np
 from jaxtyping import PyTree
 
 from nvgd.checkpoints import Checkpoints
+from nvgd.compilation import make_room
 from nvgd.errors import InputError, check_count, check_kind
 from nvgd.flow import FlowState, ParticleFlow
 from nvgd.initialisation import starting_particles
@@ -93,6 +94,7 @@ def sample(
             `jax.distributed` has been set up.
         progress: show a bar; nothing is shown when the output is not a terminal.
     """
+    make_room()
     target = as_target(target, dim, example)
     flow = NVGD() if flow is None else flow
     check_kind("flow", flow, ParticleFlow, "NVGD()")

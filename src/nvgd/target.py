@@ -14,6 +14,7 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, PyTree
 
+from nvgd.compilation import compiled
 from nvgd.control_variates import Anchor, find_anchor
 from nvgd.data import (
     ROWS_PER_BLOCK,
@@ -276,7 +277,7 @@ class Target(eqx.Module):
         }
 
 
-@eqx.filter_jit
+@compiled
 def _show_all(target: Target, particles: Float[Array, "n d"]) -> PyTree:
     return jax.vmap(target._show)(particles)
 

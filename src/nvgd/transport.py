@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
+from nvgd.compilation import compiled
 from nvgd.coordinates import AbstractFrame
 from nvgd.densities import AbstractDensity, Gaussian
 from nvgd.directions.base import AbstractField
@@ -188,7 +189,7 @@ def _is_shape(leaf: Any) -> bool:
     return isinstance(leaf, jax.ShapeDtypeStruct)
 
 
-@eqx.filter_jit
+@compiled
 def _learn(
     flow: ParticleFlow, target: Target, state: FlowState, num_steps: int, key: PRNGKeyArray
 ) -> tuple[FlowState, PyTree]:
@@ -200,7 +201,7 @@ def _learn(
     return jax.lax.scan(step, state, length=num_steps)
 
 
-@eqx.filter_jit
+@compiled
 def _push(
     transport: Transport,
     draws: Float[Array, "n d"],

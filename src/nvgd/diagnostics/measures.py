@@ -8,11 +8,11 @@ independent draws: an ensemble that is spread more evenly is told apart from the
 import math
 from typing import NamedTuple
 
-import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from nvgd.compilation import compiled
 from nvgd.kernels import IMQ, stein_kernel
 
 # Particles that pairwise measures look at, at most: their cost is quadratic.
@@ -185,7 +185,7 @@ def kernel_test(view: View) -> KernelTest:
     return KernelTest(value, float(np.quantile(replicates, 0.99)), float(share))
 
 
-@eqx.filter_jit
+@compiled
 def _stein_matrix(positions: Array, scores: Array) -> Array:
     bandwidth = jnp.sqrt(jnp.asarray(positions.shape[1], positions.dtype))
     return stein_kernel(IMQ(1.0), bandwidth, positions, scores, positions, scores)

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Key, PRNGKeyArray, PyTree
 
+from nvgd.compilation import compiled
 from nvgd.errors import InputError, check_callable, first_line, optional_import
 from nvgd.frontends.numpyro_sites import Sites, over_rows, read_sites
 from nvgd.models import AbstractModel, Labels
@@ -197,7 +198,7 @@ def _log_probability(site: dict[str, Any]) -> Array:
     return values if site["scale"] is None else site["scale"] * values
 
 
-@eqx.filter_jit
+@compiled
 def _draw(model: NumPyroModel, strategy: Callable, keys: Key[Array, " n"]) -> PyTree:
     from numpyro import handlers
     from numpyro.distributions import biject_to

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import optax
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from nvgd.errors import check_count, check_positive, plain
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 
 # How many times further than alone the particles may go together.
 COMMON_CAPS = 3.0
+# How many times further steps of Adam may go, which noise keeps short by itself.
+NOISY_CAPS = 2.0
 # Velocities are averaged over about ten steps, to tell signal from noise.
 MEMORY = 0.9
 # However noisy, steps are not made smaller than this share.
@@ -57,10 +60,12 @@ class RunningMean(NamedTuple):
 
 
 class CappedState(NamedTuple):
-    """What the last steps were like; means are kept up only where scores come from minibatches."""
+    """What the last steps were like; each kind of step keeps up what it needs."""
 
     shared: RunningMean
     own: RunningMean
+    moments: optax.OptState
+    """Adam's."""
     share_capped: Float[Array, ""]
     """Of the particles that wanted to go further in the last step than they may; of the
     coordinates, where these have the caps."""
@@ -83,8 +88,10 @@ class Capped(AbstractMover[CappedState]):
 
     With too few particles to know their scatter (fewer than 1.25 a dimension) the coordinates can
     only be scaled one by one. A cap for each coordinate, c over the root mean square of its
-    velocities over particles, takes the place of those above: Adam's normalisation, over the
-    ensemble instead of over time; v is averaged over ten steps then.
+    velocities over particles, takes the place of those above; v is averaged over ten steps then.
+    With minibatches noise would fill those caps. Each coordinate of each particle makes Adam's step
+    2c m/(√s + c/ε) instead, m and s the means of v and v² over ten steps: 2εv if v is small and
+    steady, 2c if it is large and steady, a quarter of that if it is noise.
 
     Between modes no path leads at all. Every so many steps, from the hundredth to 70 % of the run,
     the particles are resampled a little towards where there are too few (`nvgd.movers.rebirth`):
@@ -118,6 +125,10 @@ class Capped(AbstractMover[CappedState]):
         check_positive("cap", self.cap)
         check_count("rebirth_every", self.rebirth_every)
 
+    @property
+    def _adam(self) -> optax.GradientTransformation:
+        return optax.scale_by_adam(MEMORY, MEMORY, eps=self.cap / self.step_size)
+
     def for_run(self, num_steps: int) -> "AbstractMover":
         """Step sizes that fall towards the run's end."""
         return eqx.tree_at(lambda mover: mover.horizon, self, jnp.asarray(float(num_steps)))
@@ -127,6 +138,7 @@ class Capped(AbstractMover[CappedState]):
         return CappedState(
             RunningMean.zero(particles[:1]),
             RunningMean.zero(particles),
+            self._adam.init(particles),
             jnp.zeros((), particles.dtype),
         )
 
@@ -174,16 +186,12 @@ class Capped(AbstractMover[CappedState]):
     ) -> tuple[Float[Array, "n d"], CappedState]:
         """One step; `of_all` are the velocities that say what is shared and what is fast."""
         if can_fit_scatter(*of_all.shape):
-            displacements, state = self._displacements(
-                velocities, median(of_all)[None], state, step, is_noisy
-            )
+            shared = median(of_all)[None]
+            displacements, state = self._displacements(velocities, shared, state, step, is_noisy)
+        elif is_noisy:
+            displacements, state = self._adams(velocities, state)
         else:
-            state = state._replace(own=state.own.add(velocities))
-            mean = state.own.mean / (1 - MEMORY ** (step + 1.0)).astype(particles.dtype)
-            among = mean if of_all is velocities else of_all
-            speeds = jnp.sqrt(jnp.mean(among**2, axis=0))
-            displacements = jnp.minimum(self.step_size, self.cap / (speeds + 1e-12)) * mean
-            state = state._replace(share_capped=_share(self.step_size * speeds > self.cap, mean))
+            displacements, state = self._by_coordinate(velocities, of_all, state, step)
         decay = 0.1 ** jnp.clip(2 * step / self.horizon - 1, 0.0, 1.0)
         return particles + decay.astype(particles.dtype) * displacements, state
 
@@ -239,6 +247,33 @@ class Capped(AbstractMover[CappedState]):
         state = state._replace(share_capped=share_capped)
         shift = self._capped(shared, COMMON_CAPS * self.cap)
         return shift + self._capped(own, self.cap), state
+
+    def _adams(
+        self, velocities: Float[Array, "n d"], state: CappedState
+    ) -> tuple[Float[Array, "n d"], CappedState]:
+        """Each coordinate of each particle by its own last velocities."""
+        updates, moments = self._adam.update(velocities, state.moments)
+        steps = jnp.asarray(updates)
+        # Steady velocities that just come to the cap make steps of half of it.
+        share_capped = _share(jnp.mean(steps**2, axis=0) > 0.25, velocities)
+        state = state._replace(moments=moments, share_capped=share_capped)
+        return NOISY_CAPS * self.cap * steps, state
+
+    def _by_coordinate(
+        self,
+        velocities: Float[Array, "n d"],
+        of_all: Float[Array, "m d"],
+        state: CappedState,
+        step: Int[Array, ""],
+    ) -> tuple[Float[Array, "n d"], CappedState]:
+        """Each coordinate with a cap that all particles share."""
+        state = state._replace(own=state.own.add(velocities))
+        mean = state.own.mean / (1 - MEMORY ** (step + 1.0)).astype(velocities.dtype)
+        among = mean if of_all is velocities else of_all
+        speeds = jnp.sqrt(jnp.mean(among**2, axis=0))
+        share_capped = _share(self.step_size * speeds > self.cap, mean)
+        sizes = jnp.minimum(self.step_size, self.cap / (speeds + 1e-12))
+        return sizes * mean, state._replace(share_capped=share_capped)
 
     def _capped(self, velocities: Float[Array, "n d"], cap: float) -> Float[Array, "n d"]:
         return jnp.minimum(self.step_size, cap / (_speeds(velocities) + 1e-12)) * velocities
