@@ -11,7 +11,7 @@ from pathlib import Path
 
 from benchmarks.machine import described
 from benchmarks.speed.around import loop_overhead, start_up
-from benchmarks.speed.costs import cost_in_dimensions, cost_in_particles
+from benchmarks.speed.costs import cost_in_dimensions, cost_in_particles, many_networks
 from benchmarks.speed.measure import Measurement
 from benchmarks.speed.training import time_to_quality, training_step
 from nvgd.files import output_directory, write_atomically
@@ -24,6 +24,7 @@ PARTS: dict[int, Callable[[], list[Measurement]]] = {
     4: cost_in_dimensions,
     5: start_up,
     6: loop_overhead,
+    7: many_networks,
 }
 
 

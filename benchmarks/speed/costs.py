@@ -1,8 +1,9 @@
-"""Parts 3 and 4: what a step costs as particles and dimensions grow."""
+"""Parts 3, 4 and 7: what a step costs as particles, dimensions and the model grow."""
 
 import tempfile
 import time
 
+import equinox as eqx
 import jax
 
 import nvgd
@@ -14,6 +15,7 @@ from benchmarks.speed.measure import (
     slope,
 )
 from benchmarks.speed.programs import KEY, scanned
+from nvgd.experiments.mnist import Mnist
 
 
 def cost_in_particles() -> list[Measurement]:
@@ -82,3 +84,15 @@ def cost_in_dimensions() -> list[Measurement]:
             Measurement(4, f"exponent of memory, {name}", slope(dims, memory), at_most=1.1),
         ]
     return measurements
+
+
+def many_networks() -> list[Measurement]:
+    """Part 7: scores of 100 small convolutional networks on one batch of 128 images."""
+    experiment = Mnist()
+    target = experiment.target(tuning=False)
+    particles = experiment.initial(KEY)
+    batch = jax.tree.map(lambda rows: jax.numpy.asarray(rows[:128]), target.data)
+    scores = eqx.filter_jit(target.log_densities_and_scores)
+    jax.block_until_ready(scores(particles, batch))
+    seconds = fastest({"scores": lambda: scores(particles, batch)})["scores"]
+    return [Measurement(7, "scores of 100 networks on 128 images", seconds, "s", at_most=0.25)]

@@ -37,8 +37,8 @@ class Split(NamedTuple):
 class ClassificationExperiment(Experiment):
     """A posterior over classifiers, sampled in minibatches; step sizes found by one search.
 
-    Every method but the default tries the same decades of step sizes on the validation rows, then
-    the half decades beside the best of them, all for the same number of steps. The best log
+    Every method but the untuned ones tries the same decades of step sizes on the validation rows,
+    then the half decades beside the best of them, all for the same number of steps. The best log
     likelihood wins.
     """
 
@@ -60,6 +60,8 @@ class ClassificationExperiment(Experiment):
     """Where to find the data; see data/README.md for where it is looked for otherwise."""
 
     methods: ClassVar[tuple[str, ...]]
+    untuned: ClassVar[tuple[str, ...]] = (DEFAULT,)
+    """Those of them that have no step size to find."""
     colours: ClassVar[dict[str, str]]
 
     def __post_init__(self):
@@ -77,7 +79,7 @@ class ClassificationExperiment(Experiment):
 
     @abstractmethod
     def flow(self, method: str, step_size: float | None) -> ParticleFlow:
-        """A method with this step size; without one, the default, which has none to find."""
+        """A method with this step size; without one if it is untuned."""
 
     @abstractmethod
     def target(self, *, tuning: bool) -> Target:
@@ -104,7 +106,7 @@ class ClassificationExperiment(Experiment):
             *(
                 Task(f"{TUNING}/{m}", m, 0, tries * self.tuning_steps)
                 for m in self.methods
-                if m != DEFAULT
+                if m not in self.untuned
             ),
             *(
                 Task(f"{m}/{s}", m, s, self.num_steps)
@@ -185,21 +187,15 @@ class ClassificationExperiment(Experiment):
         at_step = list({r["task"]: r for r in reached}.values())
         digits = {"accuracy": 4, "log_likelihood": 4, "calibration_error": 4}
         return [
-            "own" if method == DEFAULT else f"{best_step_size(rows, method):.1e}",
+            "own" if method in self.untuned else f"{best_step_size(rows, method):.1e}",
             *(spread([r[name] for r in at_step], digits[name]) for name in MEASURES),
         ]
 
 
 def best_step_size(rows: Rows, method: str) -> float | None:
-    """What the search for this method ended with; the default is not searched for."""
-    if method == DEFAULT:
-        return None
-    (found,) = (
-        row["step_size"]
-        for row in rows
-        if row["task"] == f"{TUNING}/{method}" and "step_size" in row
-    )
-    return found
+    """What the search for this method ended with, if there was one."""
+    search = [row for row in rows if row["task"] == f"{TUNING}/{method}"]
+    return next((row["step_size"] for row in search if "step_size" in row), None)
 
 
 def measures(
