@@ -82,6 +82,19 @@ def test_strays_and_particles_without_a_density_are_brought_back():
     assert np.isfinite(jax.vmap(log_density)(state.particles)).all()
 
 
+def test_who_is_stuck_in_a_spike_that_holds_no_mass_gets_away():
+    place = jnp.full(5, 1.5)
+
+    def log_density(x):
+        spike = 20.0 - 0.5 * jnp.sum((x - place) ** 2) / 1e-8
+        return jnp.logaddexp(-0.5 * jnp.sum(x**2), spike)
+
+    target = nvgd.Target(log_density, dim=5)
+    start = jax.random.normal(jax.random.key(0), (100, 5)).at[:3].set(place)
+    state, _ = corrected(target, start, nvgd.Adaptive(), 300, jax.random.key(1))
+    assert jnp.min(jnp.linalg.norm(state.particles - place, axis=1)) > 0.01
+
+
 def test_jumps_give_modes_their_weights_and_empty_plateaus():
     def log_density(x):
         """Two modes, .7 : .3, and a plateau all around, too low to hold any mass."""

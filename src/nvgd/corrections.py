@@ -42,6 +42,8 @@ ADAPTATION = 0.1
 NUM_FITS = 10
 # Particles further from the others, in units of their spread, are strays.
 FARTHEST = 10.0
+# Particles that have been rejected so many times in a row are stuck.
+MOST_REJECTIONS = 60
 # Where particles were at so many moments of the second half says what they ought to look like.
 NUM_SNAPSHOTS = 8
 
@@ -58,6 +60,8 @@ class CorrectionState(NamedTuple):
     scores: Float[Array, "n d"]
     momenta: Float[Array, "n d"]
     """Of the particles, in the frame's coordinates."""
+    num_rejections: Int[Array, " n"]
+    """In a row, until now."""
     midway: Float[Array, "n d"]
     """Of the proposals, half a step before them."""
     is_jump: Bool[Array, ""]
@@ -84,6 +88,7 @@ class CorrectionState(NamedTuple):
             log_densities=each,
             scores=rows,
             momenta=rows,
+            num_rejections=jnp.zeros(len(particles), int),
             midway=rows,
             is_jump=jnp.array(False),
             sizes=each[:, None],
@@ -243,13 +248,14 @@ def _decide(
         log_densities=jnp.where(is_accepted, log_densities, known.log_densities),
         scores=jnp.where(rows, scores, known.scores),
         momenta=jnp.where(known.is_jump, known.momenta, jnp.where(rows, momenta, -known.momenta)),
+        num_rejections=jnp.where(is_accepted, 0, known.num_rejections + 1),
     )
     chance = jnp.where(is_first, 1.0, jnp.mean(jnp.exp(jnp.minimum(gain, 0.0))))
     return known, chance.astype(there.dtype)
 
 
 def _without_strays(known: CorrectionState, key: PRNGKeyArray) -> CorrectionState:
-    """Particles far from all others go where another one is, and leave it by themselves.
+    """Particles far from all others, or stuck, go where another one is, and leave it by themselves.
 
     They lie in flat or narrow places that the flow should not have brought them to, and would take
     too long on their way back.
@@ -257,12 +263,14 @@ def _without_strays(known: CorrectionState, key: PRNGKeyArray) -> CorrectionStat
     expressed, _ = known.frame.express(known.particles, known.scores)
     num_particles, dim = expressed.shape
     is_stray = jnp.linalg.norm(expressed, axis=1) > FARTHEST + 2 * dim**0.5
+    is_stray |= known.num_rejections >= MOST_REJECTIONS
     others = jax.random.randint(key, is_stray.shape, 0, num_particles)
     chosen = jnp.where(is_stray & ~is_stray[others], others, jnp.arange(num_particles))
     return known._replace(
         particles=known.particles[chosen],
         log_densities=known.log_densities[chosen],
         scores=known.scores[chosen],
+        num_rejections=known.num_rejections[chosen],
     )
 
 
