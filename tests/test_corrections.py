@@ -91,7 +91,7 @@ def test_who_is_stuck_in_a_spike_that_holds_no_mass_gets_away():
 
     target = nvgd.Target(log_density, dim=5)
     start = jax.random.normal(jax.random.key(0), (100, 5)).at[:3].set(place)
-    state, _ = corrected(target, start, nvgd.Adaptive(), 300, jax.random.key(1))
+    state, _ = corrected(target, start, nvgd.Adaptive(), 600, jax.random.key(1))
     assert jnp.min(jnp.linalg.norm(state.particles - place, axis=1)) > 0.01
 
 

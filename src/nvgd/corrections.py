@@ -43,7 +43,7 @@ NUM_FITS = 10
 # Particles further from the others, in units of their spread, are strays.
 FARTHEST = 10.0
 # Particles that have been rejected so many times in a row are stuck.
-MOST_REJECTIONS = 60
+MOST_REJECTIONS = 100
 # Where particles were at so many moments of the second half says what they ought to look like.
 NUM_SNAPSHOTS = 8
 
