@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import ClassVar
 
 import nvgd
+from benchmarks.posteriors.ablations import FLOWS
 from nvgd.directions import AbstractDirection, LangevinDirection
 from nvgd.errors import InputError
 from nvgd.experiments.base import DEFAULT, reproduce
@@ -42,10 +43,9 @@ def _with(
 
 FORMS: dict[str, ParticleFlow] = {
     DEFAULT: nvgd.NVGD(),
-    # A network that never leaves zero.
-    "without the network": nvgd.NVGD(learning_rate=1e-30, max_inner_steps=1),
+    "without the network": FLOWS["without_network"],
     "without repulsion and network": _with(direction=ScoreAlone()),
-    "without coordinates": nvgd.NVGD(coordinates=nvgd.Identity()),
+    "without coordinates": FLOWS["without_coordinates"],
     "caps of the ensemble": _with(mover=CappedByEnsemble()),
 }
 

@@ -120,7 +120,8 @@ class ClassificationExperiment(Experiment):
         if task.name.startswith(TUNING):
             self._search(task, report)
             return {}
-        step_size = best_step_size(records.rows, task.method)
+        is_untuned = task.method in self.untuned
+        step_size = None if is_untuned else best_step_size(records.rows, task.method)
         split = self.split(tuning=False)
 
         def watch(state: FlowState) -> None:
@@ -192,10 +193,11 @@ class ClassificationExperiment(Experiment):
         ]
 
 
-def best_step_size(rows: Rows, method: str) -> float | None:
-    """What the search for this method ended with, if there was one."""
+def best_step_size(rows: Rows, method: str) -> float:
+    """What the search for this method ended with."""
     search = [row for row in rows if row["task"] == f"{TUNING}/{method}"]
-    return next((row["step_size"] for row in search if "step_size" in row), None)
+    (found,) = (row["step_size"] for row in search if "step_size" in row)
+    return found
 
 
 def measures(
