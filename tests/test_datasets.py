@@ -1,5 +1,6 @@
 """The loader: where it looks, what it refuses."""
 
+import http.client
 import sys
 import types
 
@@ -106,11 +107,14 @@ def test_fetched_data_are_converted_verified_and_kept(tiny, monkeypatch):
     assert [path.name for path in (tiny / "cache" / "nvgd").iterdir()] == ["covertype.npz"]
 
 
-def test_a_failed_or_wrong_download_leaves_nothing_behind(tiny, monkeypatch):
-    def offline(shuffle):
-        raise OSError("no route to host")
+@pytest.mark.parametrize(
+    "fault", [OSError, EOFError, ValueError, ImportError, http.client.HTTPException]
+)
+def test_a_failed_or_wrong_download_leaves_nothing_behind(tiny, monkeypatch, fault):
+    def broken(shuffle):
+        raise fault("no route to host")
 
-    fake_sklearn(monkeypatch, offline)
+    fake_sklearn(monkeypatch, broken)
     with pytest.raises(nvgd.InputError, match=r"could not be fetched \(no route to host\)"):
         datasets.load("covertype")
     bunch = types.SimpleNamespace(data=np.zeros((2, 54)), target=np.array([1, 1]))

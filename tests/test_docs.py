@@ -1,12 +1,16 @@
-"""Every Python snippet of the README and the documentation runs, in the order it is read."""
+"""The documentation holds: snippets run, links lead somewhere, tables are those of the records."""
 
 import re
 from pathlib import Path
 
 import pytest
 
+from nvgd.experiments.catalogue import EXPERIMENTS, from_records
+from nvgd.experiments.records import read
+
 ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+RESULTS = ROOT / "docs" / "results"
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), RESULTS / "README.md"]
 WITH_SNIPPETS = [page for page in PAGES if "```python" in page.read_text()]
 
 
@@ -23,3 +27,10 @@ def test_snippets_run(page, capsys):
 def test_links_lead_somewhere(page):
     for link in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
         assert (page.parent / link).exists(), link
+
+
+@pytest.mark.parametrize("name", [name for name in EXPERIMENTS if name != "mnist"])
+def test_tables_of_results_are_those_of_their_records(name):
+    _, rows, arrays = read(RESULTS / name)
+    table = from_records(RESULTS / name).table(rows, arrays)
+    assert (RESULTS / name / "table.md").read_text() == table + "\n"

@@ -3,6 +3,7 @@
 import functools
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -12,11 +13,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from nvgd.cli import main
-from nvgd.experiments import covertype, mnist
+from nvgd.cli import All, main
+from nvgd.experiments import covertype, mnist, records
 from nvgd.experiments.base import reproduce
 from nvgd.experiments.catalogue import EXPERIMENTS, from_records
-from nvgd.experiments.classification import measures
+from nvgd.experiments.classification import ClassificationExperiment, measures
 from nvgd.experiments.records import read
 from nvgd.experiments.stein import Stein
 
@@ -120,12 +121,33 @@ def test_an_interrupted_run_resumes_to_the_same_numbers(finished, tmp_path, monk
     # The machine went down in the middle of a line.
     with (broken / "metrics.jsonl").open("a") as stream:
         stream.write('{"task": "seed-1", "st')
+    monkeypatch.setattr(records, "_commit", lambda: "a later one")
     reproduce(small_stein(broken, resume=True))
-    assert read(broken)[1] == read(finished)[1]
+    config, rows, _ = read(broken)
+    assert rows == read(finished)[1]
+    assert [environment["commit"] for environment in config["resumed_with"]] == ["a later one"]
+    # Once more with the same code: nothing to add.
+    reproduce(small_stein(broken, resume=True))
+    assert read(broken)[0] == config
+
+
+def test_without_git_a_run_has_no_commit(monkeypatch):
+    def missing(*arguments, **options):
+        raise FileNotFoundError("git")
+
+    monkeypatch.setattr(records.subprocess, "run", missing)
+    assert records._environment()["commit"] is None
+
+
+def test_quick_cuts_down_what_is_not_given():
+    assert Stein(quick=True).scaled().seeds == 2
+    given = Stein(quick=True, seeds=7).scaled().settings()
+    assert given["seeds"] == 7
+    assert given["num_steps"] < Stein().num_steps
 
 
 @pytest.mark.xdist_group("funnel")
-def test_final_particles_survive_a_resume(quick, tmp_path):
+def test_final_particles_survive_a_resume(quick, tmp_path, capsys):
     """The funnel keeps particles; a run whose last tasks are lost ends with the same ones."""
     whole, broken = quick("funnel"), tmp_path / "broken"
     shutil.copytree(whole, broken)
@@ -133,6 +155,9 @@ def test_final_particles_survive_a_resume(quick, tmp_path):
     first_lost = next(i for i, line in enumerate(lines) if json.loads(line)["method"] == "SVGD")
     (broken / "metrics.jsonl").write_text("".join(lines[: first_lost + 1]))
     (broken / "particles.npz").unlink()
+    # Measurements without their particles are no finished tasks.
+    assert main(["plot", str(broken)]) == 2
+    assert re.search(r"holds 0 of \d+ tasks: finish the run", capsys.readouterr().err)
     with np.load(whole / "particles.npz") as stored:
         kept = {name: stored[name] for name in stored if name.startswith("NVGD")}
         np.savez(broken / "particles.npz", **kept)
@@ -177,14 +202,56 @@ def test_a_directory_with_other_contents_is_refused_and_left_alone(finished, tmp
     assert {path.name for path in tmp_path.iterdir()} == {"stein", "cut"}
 
 
+@pytest.mark.xdist_group("covertype")
+def test_settings_and_places_are_checked_before_the_first_step(tmp_path, capsys):
+    out = tmp_path / "out"
+    occupied = tmp_path / "all" / "sweep"
+    occupied.mkdir(parents=True)
+    (occupied / "mine").write_text("mine")
+    cases = [
+        (["mnist", "--num-test", "0"], "num_test must be a whole number ≥ 1, got 0"),
+        (["mnist", "--patience", "0"], "patience must be a whole number ≥ 1, got 0"),
+        (["covertype", "--learning-rate", "-1"], "learning_rate must be a finite number > 0"),
+        (["covertype", "--max-inner-steps", "0"], "max_inner_steps must be a whole number ≥ 1"),
+        (["covertype", "--batch-size", "1000000000"], "batch_size must be"),
+    ]
+    for arguments, message in cases:
+        assert code_of(["reproduce", *arguments, "--out", str(out)]) == 2
+        assert message in capsys.readouterr().err
+    assert code_of(["reproduce", "all", "--out", str(occupied.parent)]) == 2
+    assert f"must be new or empty, got {str(occupied)!r}" in capsys.readouterr().err
+    # Nothing was begun.
+    assert not out.exists()
+    assert [path.name for path in occupied.parent.iterdir()] == ["sweep"]
+
+
+def test_all_goes_on_where_there_is_a_run_and_begins_the_others(finished, tmp_path):
+    shutil.copytree(finished, tmp_path / "stein")
+    (tmp_path / "funnel").mkdir()
+    every = All(out=tmp_path, resume=True, seeds=3, data_dir=tmp_path).experiments()
+    assert {e.name: e.resume for e in every} == {name: name == "stein" for name in EXPERIMENTS}
+    assert [e.data_dir for e in every if isinstance(e, ClassificationExperiment)] == [tmp_path] * 2
+
+
+def code_of(arguments):
+    """The exit code; options that cannot be are refused while they are parsed."""
+    try:
+        return main(arguments)
+    except SystemExit as stop:
+        return stop.code
+
+
 @pytest.mark.xdist_group("stein")
 @pytest.mark.parametrize(
     ("file", "damage"),
     [
         ("config.json", "{"),
         ("config.json", "[]"),
+        ("config.json", '["experiment", "settings"]'),
+        ("config.json", '{"experiment": "stein", "settings": 3}'),
         ("metrics.jsonl", '{"task": 1}\nnot json\n'),
         ("metrics.jsonl", "3\n"),
+        ("metrics.jsonl", '{"task": ["a"]}\n'),
         ("particles.npz", "PK no zip"),
     ],
 )

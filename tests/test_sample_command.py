@@ -21,6 +21,17 @@ def model():
     numpyro.sample("rate", dist.LogNormal(0.0, 1.0))
 """
 
+TYPED = """
+from __future__ import annotations
+import dataclasses
+import jax.numpy as jnp
+@dataclasses.dataclass
+class Settings:
+    scale: float = 2.0
+def log_density(x):
+    return -0.5 * jnp.sum((x / Settings().scale) ** 2)
+"""
+
 BROKEN = "import nothing_of_this_name"
 
 OPTIONS = ["--num-steps", "20", "--num-particles", "20", "--method", "ula", "--step-size", "0.1"]
@@ -30,7 +41,8 @@ pytestmark = pytest.mark.xdist_group("command")
 
 @pytest.fixture
 def directory(tmp_path):
-    for name, text in (("plain", PLAIN), ("probabilistic", NUMPYRO), ("broken", BROKEN)):
+    texts = {"plain": PLAIN, "typed": TYPED, "probabilistic": NUMPYRO, "broken": BROKEN}
+    for name, text in texts.items():
         (tmp_path / f"{name}.py").write_text(text)
     return tmp_path
 
@@ -55,11 +67,33 @@ def test_a_log_density(directory, capsys):
     assert nvgd.load(out / "posterior.npz").num_steps == 30
 
 
+def test_a_file_whose_classes_look_up_their_module(directory):
+    model = f"{directory}/typed.py:log_density"
+    out = str(directory / "out")
+    assert main(["sample", model, "--dim", "2", "--out", out, *OPTIONS]) == 0
+
+
 def test_a_numpyro_model(directory, capsys):
     model = f"{directory}/probabilistic.py:model"
     assert main(["sample", model, "--out", str(directory / "out"), *OPTIONS]) == 0
     assert "rate" in capsys.readouterr().out
     assert np.all(np.asarray(nvgd.load(directory / "out" / "posterior.npz").draws["rate"]) > 0)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--checkpoint-every", "0"], "checkpoint_every must be"),
+        (["--devices", "-1", "--data-devices", "2"], "devices must be a whole number ≥ 1, got -1"),
+        (["--devices", "8", "--data-devices", "3"], "devices must be a multiple of data_devices"),
+        (["--devices", "512", "--data-devices", "2"], "256 × 2 × 1 devices needs 512 of them"),
+    ],
+)
+def test_options_that_cannot_be(directory, options, message, capsys):
+    model = f"{directory}/plain.py:log_density"
+    out = str(directory / "out")
+    assert main(["sample", model, "--dim", "2", "--out", out, *OPTIONS, *options]) == 2
+    assert message in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

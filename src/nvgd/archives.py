@@ -7,7 +7,6 @@ formats that NumPy lacks, such as bfloat16, which are stored as bytes) and `sha2
 
 import hashlib
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -29,7 +28,7 @@ Arrays = dict[str, np.ndarray]
 def write_archive(
     path: Path, kind: str, facts: Mapping[str, Any], arrays: Mapping[str, np.ndarray]
 ) -> None:
-    """Write the whole file and see it on the disk before it takes its place."""
+    """Write the whole file before it takes its place."""
     dtypes = {name: array.dtype.name for name, array in arrays.items() if array.dtype.kind == "V"}
     stored = {
         name: array.view(f"u{array.dtype.itemsize}") if name in dtypes else array
@@ -40,16 +39,12 @@ def write_archive(
     header = json.loads(json.dumps(header))
     text = json.dumps({**header, "sha256": _checksum(header, stored)})
 
+    header_bytes = {HEADER: np.frombuffer(text.encode(), np.uint8)}
+
     def write(temporary: Path) -> None:
+        # An open file: to a name, NumPy would add its ending.
         with temporary.open("wb") as file:
-            np.savez(
-                file,
-                allow_pickle=False,
-                **{HEADER: np.frombuffer(text.encode(), np.uint8)},
-                **stored,
-            )
-            file.flush()
-            os.fsync(file.fileno())
+            np.savez(file, allow_pickle=False, **header_bytes, **stored)
 
     write_atomically(path, write)
 

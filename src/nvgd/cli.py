@@ -16,6 +16,7 @@ from nvgd import sample_command
 from nvgd.compilation import keep_compiled_programs
 from nvgd.errors import InputError
 from nvgd.experiments import base, catalogue, demo
+from nvgd.experiments.records import CONFIG
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -30,17 +31,21 @@ class All:
     """The same code on a scale that takes a minute or less an experiment."""
     resume: bool = False
     """Continue where an interrupted run stopped; experiments not yet begun are begun."""
+    data_dir: Path | None = None
+    """Where to find the data; see data/README.md for where it is looked for otherwise."""
 
     def experiments(self) -> list[base.Experiment]:
         """Every experiment with these settings."""
-        common: dict[str, Any] = {"quick": self.quick}
+        common: dict[str, Any] = {"quick": self.quick, "data_dir": self.data_dir}
         if self.seeds is not None:
             common["seeds"] = self.seeds
         chosen = []
         for name, kind in catalogue.EXPERIMENTS.items():
             directory = self.out / name
-            resume = self.resume and directory.exists()
-            chosen.append(kind(out=directory, resume=resume, **common))
+            resume = self.resume and (directory / CONFIG).exists()
+            known = {field.name for field in dataclasses.fields(kind)}
+            options = {name: value for name, value in common.items() if name in known}
+            chosen.append(kind(out=directory, resume=resume, **options))
         return chosen
 
 
@@ -113,7 +118,7 @@ def _run(command: sample_command.Sample | demo.Demo | Reproduce | Plot) -> None:
             experiments = chosen.experiments() if isinstance(chosen, All) else [chosen]
             # What the last one lacks is said before the first one starts.
             for experiment in experiments:
-                experiment.prepare()
+                base.check(experiment)
             for experiment in experiments:
                 base.reproduce(experiment)
 

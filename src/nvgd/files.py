@@ -18,6 +18,9 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
     temporary = Path(name)
     try:
         write(temporary)
+        # On the disk before it takes its place: a name is never that of a file not yet written.
+        with temporary.open("rb+") as file:
+            os.fsync(file.fileno())
         # mkstemp's files are private; results are as readable as any other new file.
         mask = os.umask(0)
         os.umask(mask)
@@ -39,15 +42,21 @@ def cache_directory() -> Path:
     return (Path(base) if base else Path.home() / ".cache") / "nvgd"
 
 
-def output_directory(path: Path, argument: str = "out") -> Path:
-    """Create `path` if need be; refuse now, not after the work, if nothing can be written there."""
+def check_output(path: Path, argument: str = "out") -> None:
+    """Refuse now, not after the work, a directory in which nothing can be written or made."""
     try:
-        path.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=path):
+        existing = next(place for place in (path, *path.absolute().parents) if place.exists())
+        with tempfile.TemporaryFile(dir=existing):
             pass
     except OSError as error:
         raise InputError(
             f"{argument} must be a directory that can be written to, got {str(path)!r}: "
             f"{error.strerror}."
         ) from error
+
+
+def output_directory(path: Path, argument: str = "out") -> Path:
+    """Create `path` if need be."""
+    check_output(path, argument)
+    path.mkdir(parents=True, exist_ok=True)
     return path

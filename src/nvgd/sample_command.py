@@ -9,11 +9,10 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, Literal
 
-import jax
 from tyro.conf import Positional
 
 import nvgd
-from nvgd.errors import InputError, first_line
+from nvgd.errors import InputError, check_count, first_line
 from nvgd.files import output_directory, write_atomically
 from nvgd.flow import ParticleFlow
 from nvgd.frontends import from_numpyro, from_pymc
@@ -99,7 +98,9 @@ def _run(command: Sample) -> Posterior:
         metrics_every=frame_every,
         callback=frames,
         checkpoint=out / "checkpoints",
-        checkpoint_every=command.checkpoint_every or timedelta(minutes=1),
+        checkpoint_every=(
+            timedelta(minutes=1) if command.checkpoint_every is None else command.checkpoint_every
+        ),
         devices=_devices(command),
     )
     if not is_first_process():
@@ -126,8 +127,16 @@ def _run(command: Sample) -> Posterior:
 def _devices(command: Sample) -> Devices:
     if command.data_devices == 1:
         return command.devices
-    chosen = None if command.devices is None else jax.devices()[: command.devices]
-    return device_mesh(data=command.data_devices, devices=chosen)
+    if command.devices is None:
+        return device_mesh(data=command.data_devices)
+    check_count("devices", command.devices)
+    check_count("data_devices", command.data_devices)
+    if command.devices % command.data_devices:
+        raise InputError(
+            f"devices must be a multiple of data_devices, {command.data_devices}, got "
+            f"{command.devices}."
+        )
+    return device_mesh(command.devices // command.data_devices, data=command.data_devices)
 
 
 def _loaded(reference: str) -> Any:
@@ -138,10 +147,13 @@ def _loaded(reference: str) -> Any:
     file = Path(path).resolve()
     if not file.is_file():
         raise InputError(f"model must name a file that exists, got {path!r}.")
-    spec = importlib.util.spec_from_file_location(file.stem, file)
+    # A name of its own: the file may be called like a package.
+    spec = importlib.util.spec_from_file_location(f"_nvgd_model_{file.stem}", file)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
+    # As when the file is imported: dataclasses, for one, look their module up.
+    sys.modules[spec.name] = module
     # As when the file is run: its neighbours can be imported.
     sys.path.insert(0, str(file.parent))
     try:

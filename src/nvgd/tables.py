@@ -1,6 +1,7 @@
 """Numbers for people: aligned text, Markdown, and mean ± standard deviation."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -27,8 +28,14 @@ def markdown(rows: Sequence[Row]) -> str:
     return "\n".join([lines[0], rule + "|", *lines[1:]])
 
 
+def deviation(runs: ArrayLike) -> Any:
+    """Standard deviation over runs, the leading axis; of a single one, none."""
+    array = np.asarray(runs, np.float64)
+    return array.std(axis=0, ddof=1) if len(array) > 1 else np.zeros(array.shape[1:])
+
+
 def spread(values: ArrayLike, digits: int) -> str:
     """Mean ± standard deviation over runs; a single run has no spread to show."""
     array = np.asarray(values, np.float64)
-    deviation = array.std(ddof=1) if len(array) > 1 else 0.0
-    return f"{array.mean():.{digits}f} ± {deviation:.{digits}f}"
+    mean = f"{array.mean():.{digits}f}"
+    return f"{mean} ± {deviation(array):.{digits}f}" if len(array) > 1 else mean

@@ -10,9 +10,9 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from nvgd.errors import InputError, check_count
-from nvgd.experiments.records import Records, read
+from nvgd.experiments.records import Records, Rows, check_directory, finished, read
+from nvgd.files import output_directory, write_atomically
 
-Rows = list[dict[str, Any]]
 Arrays = dict[str, np.ndarray]
 # The names of the library's default and of the paper's method in tables and figures.
 DEFAULT, PAPER = "NVGD", "NVGD paper"
@@ -43,12 +43,12 @@ class Experiment:
     seeds: int = 10
     """Independent runs of every method."""
     quick: bool = False
-    """The same code on a scale that takes a minute or less."""
+    """The same code on a scale that takes a minute or less; settings that are given stay."""
     resume: bool = False
     """Continue an interrupted run in `out`; settings must be the same."""
 
     name: ClassVar[str]
-    # What --quick makes of a setting; larger values are cut down to these.
+    # What --quick makes of a setting that is not given.
     quick_limits: ClassVar[Mapping[str, int]] = {}
 
     def __post_init__(self):
@@ -60,13 +60,13 @@ class Experiment:
         return Path("results") / self.name if self.out is None else self.out
 
     def scaled(self) -> "Experiment":
-        """The settings that are run: cut down if `quick`."""
+        """The settings that are run: if `quick`, cut down where they are the defaults."""
         if not self.quick:
             return self
         limits = {"seeds": 2, **self.quick_limits}
-        return dataclasses.replace(
-            self, **{name: min(getattr(self, name), limit) for name, limit in limits.items()}
-        )
+        defaults = {field.name: field.default for field in dataclasses.fields(self)}
+        cut = {k: v for k, v in limits.items() if getattr(self, k) == defaults[k]}
+        return dataclasses.replace(self, **cut)
 
     def settings(self) -> dict[str, Any]:
         """What the numbers depend on, for the records."""
@@ -98,6 +98,14 @@ def run_label(rows: Rows, method: str) -> str:
     ends = [row["status"] for row in rows if row["method"] == method and "status" in row]
     completed = sum(end == "completed" for end in ends)
     return method if completed == len(ends) else f"{method} ({completed} of {len(ends)} completed)"
+
+
+def check(experiment: Experiment) -> None:
+    """Refuse what would end the run before its first step."""
+    experiment = experiment.scaled()
+    directory, name = experiment.directory, experiment.name
+    check_directory(directory, name, experiment.settings(), experiment.resume)
+    experiment.prepare()
 
 
 def reproduce(experiment: Experiment) -> None:
@@ -133,18 +141,17 @@ def reproduce(experiment: Experiment) -> None:
 def present(experiment: Experiment) -> None:
     """Print the table and draw the figures of the records in the experiment's directory."""
     _, rows, arrays = read(experiment.directory)
-    finished = {row["task"] for row in rows if row.get("done")}
-    tasks = experiment.tasks()
-    if len(finished) < len(tasks):
+    tasks = {task.name for task in experiment.tasks()}
+    done = tasks & finished(rows, arrays)
+    if done < tasks:
         raise InputError(
-            f"{str(experiment.directory)!r} holds {len(finished)} of {len(tasks)} tasks: finish "
+            f"{str(experiment.directory)!r} holds {len(done)} of {len(tasks)} tasks: finish "
             f"the run with `nvgd reproduce {experiment.name} --resume` and its settings first."
         )
+    directory = output_directory(experiment.directory)
     table = experiment.table(rows, arrays)
     print(table)
-    paths = [
-        experiment.directory / "table.md",
-        *experiment.draw(rows, arrays, experiment.directory),
-    ]
-    paths[0].write_text(table + "\n")
+    path = directory / "table.md"
+    write_atomically(path, lambda temporary: temporary.write_text(table + "\n"))
+    paths = [path, *experiment.draw(rows, arrays, directory)]
     print("Wrote " + ", ".join(str(path) for path in paths) + ".")

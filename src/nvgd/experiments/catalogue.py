@@ -28,7 +28,7 @@ def from_records(directory: Path) -> Experiment:
         )
     defaults = {field.name: field.default for field in dataclasses.fields(kind)}
     settings = config["settings"]
-    if not isinstance(settings, dict) or not all(
+    if not all(
         name in defaults and _is_alike(value, defaults[name]) for name, value in settings.items()
     ):
         raise InputError(f"the settings in {str(directory)!r} are not those of {kind.name!r}.")

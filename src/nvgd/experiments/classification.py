@@ -2,6 +2,7 @@
 
 import dataclasses
 from abc import abstractmethod
+from collections.abc import Mapping
 from pathlib import Path
 from typing import ClassVar, NamedTuple
 
@@ -11,6 +12,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from nvgd.errors import check_count, check_positive
 from nvgd.experiments.base import DEFAULT, Arrays, Experiment, Report, Rows, Task
+from nvgd.experiments.figures import COLOURS
 from nvgd.experiments.records import Records
 from nvgd.flow import FlowState, ParticleFlow
 from nvgd.posterior import Posterior
@@ -59,23 +61,34 @@ class ClassificationExperiment(Experiment):
     data_dir: Path | None = None
     """Where to find the data; see data/README.md for where it is looked for otherwise."""
 
+    learning_rate: float = 1e-3
+    """Of Adam on the witness."""
+    max_inner_steps: int
+    """Training steps of the witness a particle step, at most."""
+
     methods: ClassVar[tuple[str, ...]]
     untuned: ClassVar[tuple[str, ...]] = (DEFAULT,)
     """Those of them that have no step size to find."""
-    colours: ClassVar[dict[str, str]]
+    colours: ClassVar[Mapping[str, str]] = COLOURS
 
     def __post_init__(self):
         super().__post_init__()
         check_count("num_particles", self.num_particles, minimum=2)
-        for name in ("batch_size", "num_steps", "tuning_steps", "num_decades", "measure_every"):
+        counts = ("batch_size", "num_steps", "tuning_steps", "num_decades", "measure_every")
+        for name in (*counts, "max_inner_steps"):
             check_count(name, getattr(self, name))
-        check_positive("largest_step_size", self.largest_step_size)
+        for name in ("largest_step_size", "learning_rate"):
+            check_positive(name, getattr(self, name))
 
     def settings(self):
         """The data are the same wherever they lie."""
         settings = super().settings()
         del settings["data_dir"]
         return settings
+
+    def prepare(self) -> None:
+        """Find the data, and see that there are rows enough for a batch."""
+        self.target(tuning=True)
 
     @abstractmethod
     def flow(self, method: str, step_size: float | None) -> ParticleFlow:
@@ -143,11 +156,14 @@ class ClassificationExperiment(Experiment):
 
         def attempt(step_size: float) -> None:
             start = len(tried) * self.tuning_steps
+            so_far = f", best so far {max(tried.values()):.4f}" if tried else ""
             posterior = self._sample(
                 task,
                 step_size,
                 self.tuning_steps,
-                lambda state: report.step(start + int(state.step), f"step size {step_size:.1e}"),
+                lambda state: report.step(
+                    start + int(state.step), f"step size {step_size:.1e}{so_far}"
+                ),
                 tuning=True,
             )
             values = self.measure(posterior.particles, split)

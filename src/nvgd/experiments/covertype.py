@@ -127,10 +127,8 @@ class Covertype(ClassificationExperiment):
     """How many decades the search tries."""
     measure_every: int = 200
     """Steps between measurements."""
-    learning_rate: float = 1e-3
-    """Of Adam on the witness."""
     max_inner_steps: int = 10
-    """Training steps of the witness a particle step."""
+    """Training steps of the witness a particle step, at most."""
 
     name: ClassVar[str] = "covertype"
     quick_limits: ClassVar[dict[str, int]] = {
@@ -141,16 +139,6 @@ class Covertype(ClassificationExperiment):
         "num_particles": 20,
     }
     methods: ClassVar[tuple[str, ...]] = (DEFAULT, PAPER, "SVGD", "SGLD")
-    colours: ClassVar[dict[str, str]] = {
-        DEFAULT: "#d1495b",
-        PAPER: "#e8a0a9",
-        "SVGD": "#2e6f95",
-        "SGLD": "#e9a23b",
-    }
-
-    def prepare(self) -> None:
-        """Find the data."""
-        load(self.data_dir)
 
     def flow(self, method: str, step_size: float | None) -> ParticleFlow:
         """The default, or a method with this step size."""
@@ -245,23 +233,26 @@ class Covertype(ClassificationExperiment):
         return markdown(lines) + "\n\n" + note
 
     def draw(self, rows: Rows, arrays: Arrays, directory: Path) -> list[Path]:
-        """Accuracy and log likelihood over steps; standard deviations against the reference."""
+        """Accuracy and log likelihood over steps; means and deviations against the reference."""
         import matplotlib.pyplot as plt
 
         from nvgd.experiments.figures import draw_measures
 
-        figure, panels = plt.subplots(1, 3, figsize=(13, 3.9), layout="constrained")
+        figure, panels = plt.subplots(1, 4, figsize=(17, 3.9), layout="constrained")
         draw_measures(self, rows, panels[:2], ("accuracy", "log_likelihood"))
-        reference = arrays[f"{REFERENCE}/sd"]
-        for method in self.methods:
-            deviations = np.mean(
-                [arrays[f"{method}/{s}/particles"].std(axis=0) for s in range(self.seeds)], axis=0
-            )
-            panels[2].scatter(reference, deviations, s=14, color=self.colours[method], label=method)
-        ends = [reference.min(), reference.max()]
-        panels[2].plot(ends, ends, color="0.35", linestyle="--", linewidth=1.2)
-        panels[2].set(xscale="log", yscale="log", xlabel="sd, reference", ylabel="sd, particles")
-        panels[2].spines[["top", "right"]].set_visible(False)
+        mean, deviation = (arrays[f"{REFERENCE}/{name}"] for name in ("mean", "sd"))
+        # The default on top of the others.
+        for method in reversed(self.methods):
+            runs = [arrays[f"{method}/{seed}/particles"] for seed in range(self.seeds)]
+            errors = np.mean([abs(p.mean(axis=0) - mean) / deviation for p in runs], axis=0)
+            ratios = np.mean([p.std(axis=0) / deviation for p in runs], axis=0)
+            for axes, values in ((panels[2], errors), (panels[3], ratios)):
+                axes.scatter(deviation, values, s=13, color=self.colours[method], alpha=0.8, lw=0)
+        panels[3].axhline(1, color="0.35", linestyle="--", linewidth=1.2)
+        for axes, label in ((panels[2], "error of mean / sd"), (panels[3], "sd / reference sd")):
+            axes.set(xscale="log", yscale="log", ylabel=label)
+            axes.set_xlabel("reference sd, a point a coordinate")
+            axes.spines[["top", "right"]].set_visible(False)
         path = directory / "covertype.png"
         write_atomically(path, lambda temporary: figure.savefig(temporary, dpi=130))
         plt.close(figure)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from nvgd.errors import InputError
+from nvgd.errors import InputError, first_line
 from nvgd.files import cache_directory, output_directory, write_atomically
 
 Dataset = dict[str, np.ndarray]
@@ -95,9 +95,10 @@ def _fetchers(name: str):
 def _download(name: str, fetch: Callable):
     try:
         return fetch()
-    except OSError as error:
+    except Exception as error:  # of the network, of a cut file, of a package that is missing
         raise InputError(
-            f"{name} could not be fetched ({error}): check the network, or pass --data-dir."
+            f"{name} could not be fetched ({first_line(error).rstrip('.')}): check the network, "
+            "or pass --data-dir."
         ) from error
 
 

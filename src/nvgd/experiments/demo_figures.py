@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 import matplotlib.pyplot as plt
 from matplotlib.figure import Figure
 
-from nvgd.experiments.figures import band
-from nvgd.experiments.funnel_figures import COLOURS, draw_scatters, mark_exact
+from nvgd.experiments.figures import COLOURS, band, mark_exact
+from nvgd.experiments.funnel_figures import draw_scatters
 
 if TYPE_CHECKING:
     from nvgd.experiments.demo import MethodResult

@@ -4,18 +4,42 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
-from matplotlib.axes import Axes
+
+from nvgd.tables import deviation
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
     from nvgd.experiments.base import Rows
     from nvgd.experiments.classification import ClassificationExperiment
 
+# Of the methods, in every figure.
+COLOURS = {
+    "NVGD": "#d1495b",
+    "NVGD paper": "#6b2d3c",
+    "NVGD paper Adam": "#b58a95",
+    "SVGD": "#2e6f95",
+    "SVGD Adam": "#85b4d0",
+    "SGLD": "#e9a23b",
+    "pULA ε": "#e9a23b",
+    "pULA ε/5": "#7a9e7e",
+    "ULA sequential": "#8a6fb0",
+    "exact sample": "0.35",
+}
 
-def band(axes: Axes, x: np.ndarray, curves: np.ndarray, colour: str, label: str) -> None:
+
+def band(axes: "Axes", x: np.ndarray, curves: np.ndarray, colour: str, label: str) -> None:
     """Mean and standard deviation over runs, the leading axis of `curves`."""
-    mean, deviation = curves.mean(axis=0), curves.std(axis=0)
+    mean, width = curves.mean(axis=0), deviation(curves)
     axes.plot(x, mean, color=colour, label=label or None, linewidth=1.8)
-    axes.fill_between(x, mean - deviation, mean + deviation, color=colour, alpha=0.2, linewidth=0)
+    axes.fill_between(x, mean - width, mean + width, color=colour, alpha=0.2, linewidth=0)
+
+
+def mark_exact(axes: "Axes", values: np.ndarray) -> None:
+    """The level, mean and standard deviation, of exact samples."""
+    level, width, colour = values.mean(), deviation(values), COLOURS["exact sample"]
+    axes.axhline(level, color=colour, linestyle="--", linewidth=1.2, label="exact sample")
+    axes.axhspan(level - width, level + width, color=colour, alpha=0.08, linewidth=0)
 
 
 def curve(rows: "Rows", method: str, name: str) -> tuple[np.ndarray, np.ndarray]:

@@ -174,7 +174,7 @@ class FunnelExperiment(Experiment):
         self, task: Task, flow: ParticleFlow, measures: FunnelMeasures, report: Report
     ) -> Arrays:
         """One chain with the gradients of all particles; measured on what it has kept so far."""
-        kept = sample(
+        posterior = sample(
             Funnel(2).log_density,
             flow,
             dim=2,
@@ -182,15 +182,20 @@ class FunnelExperiment(Experiment):
             num_steps=self.num_steps * self.num_particles,
             seed=task.seed,
             thin=self.thin,
-            callback=lambda state: report.step(int(state.step) // self.num_particles, ""),
+            callback=lambda state: report.step(
+                int(state.step) // self.num_particles, f"x₁ {float(state.particles[0, 0]):.2f}"
+            ),
             metrics_every=self.measure_every * self.num_particles,
             progress=False,
-        ).particles
+        )
+        kept = posterior.particles
         # Pairs grow with the square of what is kept: a few points show the curve.
         for fifth in range(1, 6):
             step = fifth * self.num_steps // 5
-            so_far = kept[: step * self.num_particles // self.thin]
-            report.measure(step=step, **measures(so_far))
+            count = step * self.num_particles // self.thin
+            if count <= len(kept):
+                report.measure(step=step, **measures(kept[:count]))
+        report.measure(status=posterior.status)
         return {"particles": np.asarray(kept)}
 
     def table(self, rows: Rows, arrays: Arrays) -> str:

@@ -12,6 +12,7 @@ import numpy as np
 import optax
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from nvgd.errors import check_count
 from nvgd.experiments import datasets
 from nvgd.experiments.base import DEFAULT, PAPER, Arrays, Rows, run_label
 from nvgd.experiments.classification import MEASURES, ClassificationExperiment, Split
@@ -157,8 +158,6 @@ class Mnist(ClassificationExperiment):
     """How many decades the search tries."""
     measure_every: int = 105
     """Steps between measurements."""
-    learning_rate: float = 1e-3
-    """Of Adam on the witness."""
     max_inner_steps: int = 100
     """Training steps of the witness a particle step, at most."""
     patience: int = 5
@@ -185,18 +184,11 @@ class Mnist(ClassificationExperiment):
         "SVGD Adam",
         "SGLD",
     )
-    colours: ClassVar[dict[str, str]] = {
-        DEFAULT: "#d1495b",
-        PAPER: "#f0c3c8",
-        f"{PAPER} Adam": "#e08a95",
-        "SVGD": "#93bcd4",
-        "SVGD Adam": "#2e6f95",
-        "SGLD": "#e9a23b",
-    }
 
-    def prepare(self) -> None:
-        """Find the data."""
-        load(self.data_dir)
+    def __post_init__(self):
+        super().__post_init__()
+        check_count("patience", self.patience)
+        check_count("num_test", self.num_test)
 
     def flow(self, method: str, step_size: float | None) -> ParticleFlow:
         """The default, or a method with this step size, plain or Adam's."""
@@ -248,10 +240,13 @@ class Mnist(ClassificationExperiment):
         return np.concatenate([np.asarray(part) for part in parts])
 
     def table(self, rows: Rows, arrays: Arrays) -> str:
-        """All measures after each epoch."""
+        """All measures after a quarter, half and all of the steps, as far as they were measured."""
         del arrays
         lines = [["after", "", "step size", *MEASURES.values()]]
-        for step in dict.fromkeys((self.num_steps // 2, self.num_steps)):
+        measured = {row["step"] for row in rows if "step" in row}
+        for step in (self.num_steps // 4, self.num_steps // 2, self.num_steps):
+            if step not in measured:
+                continue
             for method in self.methods:
                 name = run_label(rows, method)
                 lines.append([f"{step} steps", name, *self.measure_cells(rows, method, step)])

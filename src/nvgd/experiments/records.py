@@ -1,6 +1,6 @@
 """The directory of a run: settings, measurements, particles; figures are drawn from it alone.
 
-    config.json     experiment, settings, versions, devices, commit
+    config.json     experiment, settings, versions, devices, commit; those it was resumed with
     metrics.jsonl   one measurement a line, flushed as the run goes; a task ends with a "done" line
     particles.npz   final particles (or other arrays) of every finished task
 
@@ -20,9 +20,13 @@ import jax
 import numpy as np
 
 from nvgd.errors import InputError
-from nvgd.files import output_directory, write_atomically
+from nvgd.files import check_output, output_directory, remove_temporaries, write_atomically
 
 CONFIG, METRICS, PARTICLES = "config.json", "metrics.jsonl", "particles.npz"
+# What a run was made with, if it was resumed with something else.
+RESUMED = "resumed_with"
+
+Rows = list[dict[str, Any]]
 
 
 class Records:
@@ -30,51 +34,33 @@ class Records:
 
     def __init__(self, directory: Path, experiment: str, settings: Mapping[str, Any], resume: bool):
         self.directory = directory
-        self.rows: list[dict[str, Any]] = []
+        check_directory(directory, experiment, settings, resume)
+        output_directory(directory)
+        environment = _environment()
+        self.rows: Rows = []
         self.particles: dict[str, np.ndarray] = {}
-        settings = json.loads(json.dumps(settings, default=str))
-        if (directory / CONFIG).exists():
-            self._continue(experiment, settings, resume)
-        else:
-            if resume:
-                raise InputError(
-                    f"out has no run to resume: {str(directory / CONFIG)!r} is missing."
-                )
-            output_directory(directory)
-            if any(directory.iterdir()):
-                raise InputError(
-                    f"out must be new or empty, got {str(directory)!r}, which holds other files."
-                )
-            config = {"experiment": experiment, "settings": settings, **_environment()}
-            text = json.dumps(config, indent=1)
-            write_atomically(directory / CONFIG, lambda path: path.write_text(text))
+        config: dict[str, Any] = {
+            "experiment": experiment,
+            "settings": _as_stored(settings),
+            **environment,
+        }
+        if resume:
+            remove_temporaries(directory)
+            config, rows, self.particles = read(directory)
+            done = finished(rows, self.particles)
+            self.rows = [row for row in rows if row["task"] in done]
+            others = config.get(RESUMED, [])
+            if environment not in ({name: config.get(name) for name in environment}, *others):
+                config[RESUMED] = [*others, environment]
+        text = json.dumps(config, indent=1)
+        write_atomically(directory / CONFIG, lambda path: path.write_text(text))
+        lines = "".join(json.dumps(row) + "\n" for row in self.rows)
+        write_atomically(directory / METRICS, lambda path: path.write_text(lines))
         self._stream = (directory / METRICS).open("a")
-
-    def _continue(self, experiment: str, settings: Mapping[str, Any], resume: bool) -> None:
-        config, rows, self.particles = read(self.directory)
-        where = str(self.directory)
-        if config["experiment"] != experiment:
-            raise InputError(
-                f"out holds the experiment {config['experiment']!r}, not {experiment!r}: {where}."
-            )
-        if not resume:
-            raise InputError(f"out holds a run already: add --resume, or choose another: {where}.")
-        if config["settings"] != settings:
-            both = {**config["settings"], **settings}
-            changed = sorted(k for k in both if settings.get(k) != config["settings"].get(k))
-            raise InputError(
-                f"out holds a run with other settings ({', '.join(changed)}): repeat them to "
-                f"resume, or choose another directory: {where}."
-            )
-        output_directory(self.directory)
-        finished = _finished(rows)
-        self.rows = [row for row in rows if row["task"] in finished]
-        text = "".join(json.dumps(row) + "\n" for row in self.rows)
-        write_atomically(self.directory / METRICS, lambda path: path.write_text(text))
 
     def is_finished(self, task: str) -> bool:
         """Whether the task ended in this run or the one it resumes."""
-        return task in _finished(self.rows)
+        return task in finished(self.rows, self.particles)
 
     def add(self, task: str, **values: Any) -> None:
         """Append one measurement."""
@@ -90,7 +76,7 @@ class Records:
             self.directory / PARTICLES,
             lambda path: np.savez_compressed(path, allow_pickle=False, **self.particles),
         )
-        self.add(task, done=True, **values)
+        self.add(task, done=True, arrays=sorted(arrays), **values)
         os.fsync(self._stream.fileno())
 
     def close(self) -> None:
@@ -98,18 +84,49 @@ class Records:
         self._stream.close()
 
 
-def read(directory: Path) -> tuple[dict[str, Any], list[dict[str, Any]], dict[str, np.ndarray]]:
+def check_directory(
+    directory: Path, experiment: str, settings: Mapping[str, Any], resume: bool
+) -> None:
+    """Refuse a directory that cannot take this run."""
+    where = str(directory)
+    if not (directory / CONFIG).exists():
+        if resume:
+            raise InputError(f"out has no run to resume: {str(directory / CONFIG)!r} is missing.")
+        check_output(directory)
+        if directory.exists() and any(directory.iterdir()):
+            raise InputError(f"out must be new or empty, got {where!r}, which holds other files.")
+        return
+    config, _, _ = read(directory)
+    if config["experiment"] != experiment:
+        raise InputError(
+            f"out holds the experiment {config['experiment']!r}, not {experiment!r}: {where}."
+        )
+    if not resume:
+        raise InputError(f"out holds a run already: add --resume, or choose another: {where}.")
+    stored, wanted = config["settings"], _as_stored(settings)
+    if stored != wanted:
+        changed = sorted(k for k in {**stored, **wanted} if wanted.get(k) != stored.get(k))
+        raise InputError(
+            f"out holds a run with other settings ({', '.join(changed)}): repeat them to "
+            f"resume, or choose another directory: {where}."
+        )
+    check_output(directory)
+
+
+def read(directory: Path) -> tuple[dict[str, Any], Rows, dict[str, np.ndarray]]:
     """Settings, measurements and particles of a run; a half-written last line is left out."""
     try:
         config = json.loads((directory / CONFIG).read_text())
-        if not {"experiment", "settings"} <= set(config):
+        if not isinstance(config, dict) or not {"experiment", "settings"} <= set(config):
             raise ValueError("no experiment in it")
+        if not isinstance(config["settings"], dict):
+            raise ValueError("no settings in it")
         rows = []
         if (directory / METRICS).exists():
             for line in (directory / METRICS).read_text().splitlines(keepends=True):
                 if line.endswith("\n"):
                     rows.append(json.loads(line))
-        if not all(isinstance(row, dict) and "task" in row for row in rows):
+        if not all(isinstance(row, dict) and isinstance(row.get("task"), str) for row in rows):
             raise ValueError(f"a line of {METRICS} has no task")
         particles: dict[str, np.ndarray] = {}
         if (directory / PARTICLES).exists():
@@ -127,8 +144,18 @@ def read(directory: Path) -> tuple[dict[str, Any], list[dict[str, Any]], dict[st
     return config, rows, particles
 
 
-def _finished(rows: list[dict[str, Any]]) -> set[str]:
-    return {row["task"] for row in rows if row.get("done")}
+def finished(rows: Rows, particles: Mapping[str, np.ndarray]) -> set[str]:
+    """Tasks that came to their end and whose arrays are there."""
+    return {
+        row["task"]
+        for row in rows
+        if row.get("done")
+        and all(f"{row['task']}/{name}" in particles for name in row.get("arrays", []))
+    }
+
+
+def _as_stored(settings: Mapping[str, Any]) -> dict[str, Any]:
+    return json.loads(json.dumps(settings, default=str))
 
 
 def _plain(value: Any) -> Any:
@@ -140,15 +167,26 @@ def _plain(value: Any) -> Any:
 def _environment() -> dict[str, Any]:
     from importlib.metadata import version
 
-    commit = subprocess.run(
-        ["git", "describe", "--always", "--dirty"],
-        cwd=Path(__file__).parent,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
     return {
         "versions": {name: version(name) for name in ("nvgd", "jax", "equinox", "optax", "numpy")},
         "devices": [str(device) for device in jax.devices()],
-        "commit": commit.stdout.strip() or None,
+        "commit": _commit(),
     }
+
+
+def _commit() -> str | None:
+    """Of the clone that this file lies in; an installed package may lie in somebody else's."""
+    root = Path(__file__).parents[3]
+    if not (root / ".git").exists():
+        return None
+    try:
+        described = subprocess.run(
+            ["git", "describe", "--always", "--dirty"],
+            cwd=root,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    except OSError:  # no git here
+        return None
+    return described.stdout.strip() or None

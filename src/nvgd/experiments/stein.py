@@ -22,10 +22,10 @@ from nvgd.experiments.records import Records
 from nvgd.files import write_atomically
 from nvgd.methods import NVGD
 from nvgd.stein import regularised_stein_discrepancy
-from nvgd.tables import markdown, spread
+from nvgd.tables import deviation, markdown, spread
 from nvgd.witnesses import MLP
 
-METHODS = {DEFAULT: "#d1495b", PAPER: "#e8a0a9"}
+METHODS = (DEFAULT, PAPER)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -126,7 +126,7 @@ class Stein(Experiment):
                             f"{method}, {step} steps",
                             spread(shares, 3),
                             spread(regularised, 3),
-                            f"{np.mean(errors):.2g} ± {np.std(errors):.1g}",
+                            f"{np.mean(errors):.2g} ± {deviation(errors):.1g}",
                         ]
                     )
         lines.append(["kernelised, rescaled to ‖f*‖", spread(kernelised, 3), "", ""])
@@ -137,17 +137,17 @@ class Stein(Experiment):
         del arrays
         import matplotlib.pyplot as plt
 
-        from nvgd.experiments.figures import band
+        from nvgd.experiments.figures import COLOURS, band
 
         figure, (left, right) = plt.subplots(1, 2, figsize=(9.5, 3.6), layout="constrained")
-        for method, colour in METHODS.items():
+        for method in METHODS:
             curves = [r for r in rows if r["method"] == method and "step" in r]
             tasks = sorted({r["task"] for r in curves})
             steps = np.array([r["step"] for r in curves if r["task"] == tasks[0]])
             for axes, name in ((left, "discrepancy"), (right, "relative_error")):
                 values = [[r[name] for r in curves if r["task"] == task] for task in tasks]
-                band(axes, steps, np.array(values), colour, method)
-        for name, colour, style in (("optimum", "0.2", "--"), ("kernelised", "#2e6f95", "-")):
+                band(axes, steps, np.array(values), COLOURS[method], method)
+        for name, colour, style in (("optimum", "0.2", "--"), ("kernelised", COLOURS["SVGD"], "-")):
             level = np.mean([r[name] for r in rows if name in r])
             left.axhline(level, color=colour, linestyle=style, label=name)
         left.set(ylabel="Stein discrepancy", ylim=(0, None))
