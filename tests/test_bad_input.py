@@ -33,7 +33,7 @@ for code in json.load(sys.stdin):
     except nvgd.InputError as error:
         messages[code] = str(error)
     except Exception as error:
-        messages[code] = f"{type(error).__name__}: {error}"
+        messages[code] = f"NOT AN INPUT ERROR: {type(error).__name__}: {error}"
 json.dump(messages, sys.stdout)
 """
 
@@ -87,7 +87,9 @@ CASES = {
     "run(metrics=[good])": "metrics must map names",
     "run(metrics={'step': good})": "names other than 'step'",
     "run(metrics={'m': lambda x: 'high'})": r"metrics\['m'\] must map particles to a number",
-    "run(seed=2**70)": "seed must be below",
+    "run(seed=2**32)": "seed must be below 2³², got 4294967296",
+    "run().sample(3, seed=2**32)": "seed must be below 2³²",
+    "run(initial=np.zeros((9, 2)))": "initial holds 9 of 9 particles in one place.*Jittered",
     "run(metrics={'m': 3})": r"metrics\['m'\] must be a function, got 3",
     "run(flow=nvgd.NVGD)": r"flow must be an nvgd object such as NVGD\(\), got <class",
     "run(flow='nvgd')": "flow must be an nvgd object",
@@ -192,6 +194,9 @@ def test_wrong_input_is_named_in_one_sentence(messages, code, pattern):
     import re
 
     assert re.search(pattern, messages[code]), messages[code]
+    # Python itself knows no such argument.
+    is_foreign = messages[code].startswith("NOT AN INPUT ERROR")
+    assert is_foreign == ("unexpected keyword" in pattern), messages[code]
     assert "\n" not in messages[code]
 
 

@@ -54,6 +54,26 @@ def test_with_fewer_particles_than_dimensions_every_coordinate_has_its_own_cap()
     assert np.allclose(moved[:, 1:], 0.1)
 
 
+def test_with_few_particles_a_wild_one_holds_up_no_others():
+    mover, particles = nvgd.Capped(0.1, 0.2), jnp.zeros((5, 40))
+    state, start = mover.init(particles), particles
+    for step in range(20):
+        # One of them met a cliff, in the first step only.
+        velocities = jnp.ones((5, 40)).at[0, 0].set(1e30 if step == 0 else 1.0)
+        particles, state = mover(
+            particles,
+            velocities,
+            0.0,
+            state,
+            log_densities=jnp.zeros(5),
+            step=jnp.array(step),
+            key=jax.random.key(0),
+        )
+    moved = np.asarray(particles - start)
+    assert np.all(moved[1:, 0] > 0.8 * moved[1:, 1])
+    assert np.all(abs(moved[0]) < 20 * 3 * 0.2)
+
+
 def test_with_few_particles_noise_makes_shorter_steps_than_a_signal():
     """As long a velocity in both: a quarter of the cap if it changes its sign at random."""
     noise = jax.random.rademacher(jax.random.key(4), (100, 3, 40), jnp.float32)

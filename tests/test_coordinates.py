@@ -1,3 +1,4 @@
+import math
 from typing import Any
 
 import equinox as eqx
@@ -10,7 +11,7 @@ import nvgd
 from nvgd.coordinates.base import AffineFrame, DiagonalFrame
 from nvgd.coordinates.driver import DriverFrame
 from nvgd.densities import Funnel, Gaussian
-from nvgd.robust import median, spread, student_scatter
+from nvgd.robust import median, quantile, spread, student_scatter
 
 COORDINATES = nvgd.Adaptive()
 # One for all tests: it takes long to compile.
@@ -127,4 +128,20 @@ def test_particles_that_agree_on_a_coordinate_have_finite_coordinates():
 
 def test_median_agrees_with_a_sort():
     values = jax.random.cauchy(jax.random.key(0), (101, 3))
-    assert np.allclose(median(values), np.median(values, axis=0), atol=1e-3)
+    assert np.array_equal(median(values), np.median(values, axis=0))
+
+
+@pytest.mark.parametrize("wild", [1e20, -1e20, 3e38, -3e38, np.inf, -np.inf])
+def test_quantiles_are_exact_whatever_one_of_the_values_is(wild):
+    values = jax.random.normal(jax.random.key(0), (40, 3)).at[7, 1].set(wild)
+    ordered = np.sort(values, axis=0)
+    for share in (0.01, 0.25, 0.5, 0.9, 1.0):
+        assert np.array_equal(quantile(values, share), ordered[math.ceil(share * 40) - 1])
+
+
+def test_particles_most_of_which_agree_have_finite_coordinates():
+    particles = jax.random.normal(jax.random.key(0), (100, 2)).at[:60].set(1.0)
+    for same in (particles, jnp.ones((100, 2))):
+        centre, lower = student_scatter(same, 4)
+        assert jnp.all(jnp.isfinite(centre))
+        assert jnp.all(jnp.isfinite(lower))

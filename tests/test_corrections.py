@@ -60,6 +60,19 @@ def test_exact_draws_stay_exact_draws(density):
     assert np.mean(np.any(ends != np.asarray(draws), axis=1)) > 0.8
 
 
+@pytest.mark.parametrize(
+    "coordinates", [nvgd.Identity(), nvgd.Preconditioned([1.0, 4.0])], ids=["identity", "given"]
+)
+def test_coordinates_that_are_given_need_not_fit(coordinates):
+    """Nobody is a stray in the wrong units."""
+    scales = jnp.array([0.1, 30.0])
+    target = nvgd.Target(lambda x: -0.5 * jnp.sum((x / scales - 3.0) ** 2), dim=2)
+    draws = scales * (3.0 + jax.random.normal(jax.random.key(3), (1000, 2)))
+    state, _ = corrected(target, draws, coordinates, 40, jax.random.key(1))
+    for values in (np.asarray(state.particles) / scales - 3.0).T:
+        assert kstest(values, "norm").pvalue > LEVEL
+
+
 def test_what_a_flow_got_wrong_is_forgotten():
     target = nvgd.Target(Banana().log_density, dim=2)
     wrong = 0.3 * jax.random.normal(jax.random.key(0), (400, 2)) + 2.0

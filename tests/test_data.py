@@ -156,6 +156,13 @@ def test_a_generator_serves_one_run():
         sample(target)
 
 
+@pytest.mark.xdist_group("data")
+def test_a_stream_with_no_more_batches_than_steps_is_enough():
+    batches = [(FEATURES[i : i + 50], LABELS[i : i + 50]) for i in range(0, 1500, 50)]
+    target = logistic(BatchStream(iter(batches), 1500), None)
+    assert sample(target, num_steps=len(batches)).completed
+
+
 def test_batches_read_ahead_stay_small():
     one = (np.zeros((1, 128, 784), np.float32),)
     assert steps_at_a_time(one, 512) * one[0].nbytes <= BUFFER_BYTES
@@ -239,6 +246,10 @@ def test_control_variates_steady_every_method(flow):
         (lambda m: logistic(gradient="svrg"), "gradient must be one of 'plain', 'control_variate'"),
         (lambda m: logistic(m).log_density(jnp.zeros(3)), "are seen in batches: pass batch="),
         (lambda m: nvgd.to_blackjax(logistic(m), nvgd.SGLD(1e-3)), "cannot read data from a disk"),
+        (
+            lambda m: logistic((FEATURES, np.full(1500, 3 * 10**9))),
+            "whole numbers that int32 can hold",
+        ),
         (lambda m: BatchStream([m], 0), "num_rows must be a whole number ≥ 1, got 0"),
     ],
 )

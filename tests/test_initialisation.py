@@ -62,6 +62,14 @@ def test_laplace_fits_a_far_and_badly_scaled_normal(monkeypatch, max_dense):
                        / np.outer(scales, scales), atol=0.12)  # fmt: skip
 
 
+def test_laplace_finds_a_normal_of_any_size():
+    density = Gaussian([3e6, -2e6], np.diag([1e12, 1e10]))
+    particles = start(nvgd.Target(density.log_density, dim=2), "laplace", 2000)
+    standard = (particles - np.array([3e6, -2e6])) / np.array([1e6, 1e5])
+    assert np.allclose(standard.mean(axis=0), 0, atol=0.1)
+    assert np.allclose(standard.std(axis=0), 1, atol=0.1)
+
+
 def test_laplace_stays_out_of_a_spike():
     """A funnel's density grows far into its neck: the way there is better than its end."""
 

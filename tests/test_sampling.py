@@ -87,9 +87,9 @@ def test_a_log_density_that_turns_nan_stops_the_run_at_the_last_good_state():
     def cliff(x):
         return 10 * jnp.sum(x) + jnp.log(5.0 - jnp.max(x))
 
-    start = np.zeros((4, 2))
+    start, flow = 1e-4 * np.arange(8).reshape(4, 2), nvgd.SVGD(0.1, kernel=nvgd.RBF(1e6))
     with pytest.warns(nvgd.RunStopped, match="not finite at 4 of 4 particles") as caught:
-        posterior = sample(nvgd.SVGD(0.1), cliff, initial=start, num_particles=None, num_steps=400)
+        posterior = sample(flow, cliff, initial=start, num_particles=None, num_steps=400)
     assert not posterior.completed
     assert 0 < posterior.num_steps < 400
     assert jnp.all(jnp.isfinite(posterior.particles))
@@ -107,7 +107,11 @@ def test_a_fault_at_the_very_last_state_is_found_too():
 
     with pytest.warns(nvgd.RunStopped, match="stopped at step 2"):
         posterior = sample(
-            nvgd.SVGD(0.5), wall, initial=np.zeros((3, 2)), num_particles=None, num_steps=2
+            nvgd.SVGD(0.5, kernel=nvgd.RBF(1e6)),
+            wall,
+            initial=-0.1 * np.arange(6).reshape(3, 2),
+            num_particles=None,
+            num_steps=2,
         )
     assert posterior.num_steps == 1
     assert len(posterior.history["step_norm"]) == 1
@@ -128,7 +132,7 @@ def test_faults_leave_no_trace_in_what_is_kept_or_measured(thin, metrics_every):
             posterior = sample(
                 nvgd.SVGD(0.1, kernel=nvgd.RBF(1e6)),
                 low_wall,
-                initial=np.zeros((2, 2)),
+                initial=np.array([[0.0, 0.0], [-0.5, -0.5]]),
                 num_particles=None,
                 num_steps=num_steps,
                 thin=thin,
@@ -143,6 +147,19 @@ def test_faults_leave_no_trace_in_what_is_kept_or_measured(thin, metrics_every):
         assert np.all(np.diff(steps) > 0)
         assert steps[-1] == 12
         assert np.allclose(posterior.metrics["largest"], 0.1 * steps, atol=1e-4)
+
+
+def test_a_density_that_ends_somewhere():
+    """The default's particles step over the edge now and then; none is returned from there."""
+
+    def log_density(x):
+        return jnp.where(x[0] > 0, -x[0], -jnp.inf) - 0.5 * x[1] ** 2
+
+    posterior = nvgd.sample(log_density, dim=2, num_steps=60, seed=1, progress=False)
+    assert posterior.history["num_rescued"].sum() > 0
+    assert posterior.completed
+    assert np.all(posterior.particles[:, 0] > 0)
+    assert np.all(np.isfinite(posterior.summary().columns["mc_error"]))
 
 
 def test_a_step_that_overflows_is_not_taken():

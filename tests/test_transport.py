@@ -109,5 +109,13 @@ def test_weights_tell_good_from_bad():
     assert narrow.effective_size > wide.effective_size
     assert np.allclose(narrow.mean(), 0.0, atol=0.05)
     assert np.isclose(np.std(narrow.resample(2000)), 0.8, atol=0.05)
+    rng = np.random.default_rng(1)
+    # One draw has all the weight; the others have none that a number can hold.
+    for log_weights in (1000 * rng.normal(size=4000), np.where(np.arange(4000) == 3, 0, -np.inf)):
+        hopeless = Weighted(draws, log_weights)
+        assert not hopeless.is_reliable
+        assert hopeless.effective_size < 2
+    assert Weighted(draws, np.zeros(4000)).is_reliable
+    assert Weighted(draws, np.minimum(rng.normal(size=4000), 0.0)).is_reliable
     with pytest.raises(nvgd.InputError, match="no draw has a finite weight"):
         Weighted(draws, np.full(4000, -np.inf))

@@ -53,6 +53,8 @@ class CorrectionState(NamedTuple):
 
     is_begun: Bool[Array, ""]
     before: Float[Array, "n d"]
+    is_sound: Bool[Array, ""]
+    """Whether the log density was finite wherever the flow left the particles."""
     particles: Float[Array, "n d"]
     """The chains, which go on from here if a run is made longer, whatever it has returned."""
     proposals: Float[Array, "n d"]
@@ -83,6 +85,7 @@ class CorrectionState(NamedTuple):
         return cls(
             is_begun=jnp.array(False),
             before=rows,
+            is_sound=jnp.array(False),
             particles=rows,
             proposals=rows,
             log_densities=each,
@@ -155,11 +158,13 @@ class Corrections(eqx.Module):
         was_jump = known.is_jump & ~is_first
         is_lenient = 4 * number < self.end - self.begin
         known, chance = _decide(target, known, is_first, is_lenient, keys[0])
+        is_sound = jnp.all(jnp.isfinite(known.log_densities))
         known = known._replace(
+            is_sound=jnp.where(is_first, is_sound, known.is_sound),
             log_size=known.log_size
             + jnp.where(
                 is_adapting & ~is_first & ~was_jump, ADAPTATION * (chance - ACCEPTANCE), 0.0
-            )
+            ),
         )
         every = jnp.maximum((self.end - self.begin) // (2 * NUM_FITS), 1)
         is_due = is_first | (is_adapting & (number % every == 0))
@@ -179,7 +184,11 @@ class Corrections(eqx.Module):
         known = known._replace(snapshots=known.snapshots.at[kept].set(selected, mode="drop"))
         chosen = jax.lax.cond(
             state.step == self.end - 1,
-            lambda: flow_unless_wrong(known.before, known.particles, known.snapshots),
+            lambda: jnp.where(
+                known.is_sound,
+                flow_unless_wrong(known.before, known.particles, known.snapshots),
+                known.particles,
+            ),
             lambda: known.particles,
         )
         info = FlowInfo(
@@ -257,13 +266,14 @@ def _decide(
 def _without_strays(known: CorrectionState, key: PRNGKeyArray) -> CorrectionState:
     """Particles far from all others, or stuck, go where another one is, and leave it by themselves.
 
-    They lie in flat or narrow places that the flow should not have brought them to, and would take
-    too long on their way back.
+    They lie in flat or narrow places that the flow should not have brought them to, or outside of
+    the support, and would take too long on their way back.
     """
     expressed, _ = known.frame.express(known.particles, known.scores)
     num_particles, dim = expressed.shape
     is_stray = jnp.linalg.norm(expressed, axis=1) > FARTHEST + 2 * dim**0.5
     is_stray |= known.num_rejections >= MOST_REJECTIONS
+    is_stray |= jnp.isneginf(known.log_densities)
     others = jax.random.randint(key, is_stray.shape, 0, num_particles)
     chosen = jnp.where(is_stray & ~is_stray[others], others, jnp.arange(num_particles))
     return known._replace(

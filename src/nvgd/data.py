@@ -13,7 +13,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import PyTree
+from jaxtyping import Array, PyTree
 
 from nvgd.errors import InputError, check_count
 from nvgd.orders import EpochShuffle
@@ -256,4 +256,17 @@ def placed(data: PyTree) -> PyTree | AbstractHostData:
         return data
     if any(isinstance(leaf, np.memmap) for leaf in jax.tree.leaves(data)):
         return MappedData(data, num_rows(data))
-    return jax.tree.map(jnp.asarray, data)
+    return jax.tree.map(_held, data)
+
+
+def _held(leaf: Any) -> Array:
+    """The array with JAX, if its whole numbers are not too large for it."""
+    array = jnp.asarray(leaf)
+    if jnp.issubdtype(array.dtype, jnp.integer) and np.asarray(leaf).dtype != array.dtype:
+        values, limits = np.asarray(leaf), jnp.iinfo(array.dtype)
+        if values.size and (values.min() < limits.min or values.max() > limits.max):
+            raise InputError(
+                f"data must hold whole numbers that {array.dtype} can hold, got {values.min()} to "
+                f"{values.max()}: give them as floating-point numbers, or less an offset."
+            )
+    return array

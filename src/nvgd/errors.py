@@ -71,6 +71,13 @@ def check_count(name: str, value: Any, *, minimum: int = 1) -> None:
         raise InputError(f"{name} must be a whole number ≥ {minimum}, got {value!r}.")
 
 
+def check_seed(seed: Any) -> None:
+    """Refuse what is not a whole number that JAX tells from all other seeds."""
+    check_count("seed", seed, minimum=0)
+    if seed >= 2**32:
+        raise InputError(f"seed must be below 2³², got {seed}.")
+
+
 def check_choice(name: str, value: Any, accepted: Collection[str]) -> None:
     """Refuse a word that is not among `accepted`."""
     if value not in accepted:

@@ -2,6 +2,7 @@
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
 
 from nvgd.compilation import compiled
@@ -69,6 +70,16 @@ def _feasible(
     if num_faulty:
         raise InputError(_no_start(num_faulty, num, f", after {MAX_TRIES} draws of each"))
     return particles
+
+
+def check_apart(particles: Float[Array, "n d"]) -> None:
+    """Refuse particles most of which are in one place, which no flow without noise can leave."""
+    _, counts = np.unique(np.asarray(particles), axis=0, return_counts=True)
+    if len(particles) > 1 and 2 * counts.max() > len(particles):
+        raise InputError(
+            f"initial holds {counts.max()} of {len(particles)} particles in one place, and without "
+            "noise they would move as one: pass nvgd.Jittered(position), or draws around it."
+        )
 
 
 def _no_start(num_faulty: int, num: int, tried: str = "") -> str:

@@ -20,8 +20,10 @@ NUM_PROBES = 32
 NUM_DRAWS = 50
 NUM_STARTS = 20
 
-# A direction along which the density does not fall gets this curvature: a deviation of ten.
+# A direction along which the density does not fall gets this curvature, a deviation of ten, or
+# this share of the largest, where all are small.
 LEAST_CURVATURE = 1e-2
+LEAST_SHARE = 1e-6
 
 
 class Laplace(AbstractStart):
@@ -124,13 +126,19 @@ def _fitted(target: Target, position: Float[Array, " d"], scale: float) -> _Norm
     if is_dense:
         # A curvature that is not finite spoils this candidate, not the search.
         curvatures, axes = np.linalg.eigh(np.nan_to_num(0.5 * (products + products.T)))
-        precisions = np.maximum(np.abs(curvatures), LEAST_CURVATURE)
+        precisions = _positive(curvatures)
         shift, factor = axes @ ((axes.T @ score) / precisions), axes / np.sqrt(precisions)
     else:
-        precisions = np.maximum(np.abs(np.mean(probes * products, axis=0)), LEAST_CURVATURE)
+        precisions = _positive(np.mean(np.asarray(probes) * products, axis=0))
         shift, factor = score / precisions, 1 / np.sqrt(precisions)
     dtype = position.dtype
     return _Normal(position + jnp.asarray(shift, dtype), jnp.asarray(scale * factor, dtype))
+
+
+def _positive(curvatures: Float[np.ndarray, " d"]) -> Float[np.ndarray, " d"]:
+    sizes = np.abs(curvatures)
+    least = min(LEAST_CURVATURE, LEAST_SHARE * sizes.max())
+    return np.maximum(sizes, least if least > 0 else LEAST_CURVATURE)
 
 
 def _evidence_bound(target: Target, normal: _Normal, key: PRNGKeyArray) -> float:

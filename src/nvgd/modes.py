@@ -76,7 +76,13 @@ def climb(target: "Target", start: Float[Array, " d"], max_iterations: int = 500
         method="L-BFGS-B",
         callback=lambda position: positions.append(np.array(position)),
         # Smaller differences than rounding are nothing to go on searching for.
-        options={"maxiter": max_iterations, "maxcor": 20, "ftol": 2 * float(jnp.finfo(dtype).eps)},
+        # How small a gradient is depends on the units.
+        options={
+            "maxiter": max_iterations,
+            "maxcor": 20,
+            "ftol": 2 * float(jnp.finfo(dtype).eps),
+            "gtol": 0.0,
+        },
     )
     if np.all(np.isfinite(result.x)):
         positions.append(np.asarray(result.x))

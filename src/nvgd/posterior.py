@@ -14,7 +14,7 @@ from jaxtyping import Array, Float
 
 from nvgd.archives import read_archive, write_archive
 from nvgd.diagnostics import Diagnosis, diagnose
-from nvgd.errors import InputError, check_choice, check_count, check_kind
+from nvgd.errors import InputError, check_choice, check_count, check_kind, check_seed
 from nvgd.flow import FlowState, ParticleFlow
 from nvgd.models import Labels
 from nvgd.modes import on_all_data
@@ -156,7 +156,7 @@ class Posterior:
         from nvgd.replays import NUM_CORRECTIONS, carry, corrected
 
         check_count("num_draws", num_draws)
-        check_count("seed", seed, minimum=0)
+        check_seed(seed)
         recipe = known_recipe(self.recipe, "sample")
         if num_corrections is None:
             is_exact = recipe.target.batch_size is None and not recipe.flow.direction.noise_share
@@ -189,7 +189,7 @@ class Posterior:
         unobserved); for a PyMC model, with its data as they are now; for a `Target` of your own, by
         the function in `Target(..., model=nvgd.Model(predict=...))`.
         """
-        check_count("seed", seed, minimum=0)
+        check_seed(seed)
         target = self.known_target("predict")
         positions = jax.vmap(target.structure)(self.particles)
         predicted = target.model.predict(jax.random.key(seed), positions, *args, **kwargs)

@@ -75,7 +75,7 @@ class Recipe(NamedTuple):
             max_steps=self.max_steps,
             initial=self.initial,
             # Away from the seeds that a person counts up from this one.
-            seed=(self.seed + 1_000_003 * number) % 2**63,
+            seed=(self.seed + 1_000_003 * number) % 2**32,
             thin=self.thin,
             devices=own_devices(),
             progress=False,

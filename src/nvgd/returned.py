@@ -9,8 +9,10 @@ from nvgd.metrics import mean_distance
 
 # The flow has strays if its particles reach further than so many times any snapshot.
 WIDEST = 2.5
-# Particles that are still correlated with themselves by more standard errors have not forgotten.
+# Particles that are still correlated with themselves by more standard errors have not forgotten;
 CORRELATION_ERRORS = 5.0
+# nor those of a few that are correlated by more than this.
+LARGEST_CORRELATION = 0.9
 
 
 def flow_unless_wrong(
@@ -27,7 +29,8 @@ def flow_unless_wrong(
 
     # Of ranks: a coordinate with heavy tails correlates by chance alone.
     correlations = jnp.mean(normal_scores(before) * normal_scores(after), axis=0)
-    is_forgotten = jnp.max(jnp.abs(correlations)) < CORRELATION_ERRORS / len(before) ** 0.5
+    allowed = min(CORRELATION_ERRORS / len(before) ** 0.5, LARGEST_CORRELATION)
+    is_forgotten = jnp.max(jnp.abs(correlations)) < allowed
     # An energy distance does not see a single stray.
     has_strays = jnp.any(
         jnp.max(jnp.abs(before), axis=0) > WIDEST * jnp.max(jnp.abs(snapshots), axis=(0, 1))

@@ -5,7 +5,7 @@ import math
 import jax
 import jax.numpy as jnp
 from jax.scipy.linalg import solve_triangular
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 # Of a normal distribution, the standard deviation is this many median absolute deviations.
 DEVIATIONS = 1.4826
@@ -29,18 +29,29 @@ def median(values: Float[Array, "n ..."]) -> Float[Array, "..."]:
 def quantile(values: Float[Array, "n ..."], share: float) -> Float[Array, "..."]:
     """What `share` of the values along the first axis do not exceed, by bisection.
 
-    A sort takes long to compile and is no faster at these sizes.
+    A sort takes long to compile and is no faster at these sizes. Halved are the whole numbers in
+    the values' order, not the range of the values: exact, however far away one of them is.
     """
     enough = math.ceil(share * len(values))
+    integer = jnp.dtype(f"int{8 * values.dtype.itemsize}")
+    keys = _reordered(jax.lax.bitcast_convert_type(values, integer))
 
     def halve(_: Array | int, bounds: tuple[Array, Array]) -> tuple[Array, Array]:
         low, high = bounds
-        middle = 0.5 * (low + high)
-        is_enough = jnp.sum(values <= middle, axis=0) >= enough
+        # Half the sum, rounded down, without its overflow.
+        middle = (low & high) + ((low ^ high) >> 1)
+        is_enough = jnp.sum(keys <= middle, axis=0) >= enough
         return jnp.where(is_enough, low, middle), jnp.where(is_enough, middle, high)
 
-    bounds = jnp.min(values, axis=0), jnp.max(values, axis=0)
-    return jax.lax.fori_loop(0, 50, halve, bounds)[1]
+    # One below the least: it is never enough.
+    bounds = jnp.min(keys, axis=0) - 1, jnp.max(keys, axis=0)
+    _, found = jax.lax.fori_loop(0, jnp.iinfo(integer).bits, halve, bounds)
+    return jax.lax.bitcast_convert_type(_reordered(found), values.dtype)
+
+
+def _reordered(bits: Int[Array, "..."]) -> Int[Array, "..."]:
+    """From the bits of floating-point numbers to whole numbers in their order, and back."""
+    return jnp.where(bits < 0, bits ^ jnp.iinfo(bits.dtype).max, bits)
 
 
 def spread(values: Float[Array, "n ..."]) -> Float[Array, "..."]:
@@ -92,8 +103,9 @@ def student_scatter(
 
     start = jnp.zeros_like(middle), jnp.eye(dim, dtype=values.dtype), jnp.sum(standard**2, axis=1)
     centre, lower, squares = jax.lax.fori_loop(0, num_iterations, iterate, start)
-    # Wilson and Hilferty's approximation of a χ² median.
-    excess = median(squares) / (dim * (1 - 2 / (9 * dim)) ** 3)
+    typical = median(squares)
+    # Wilson and Hilferty's approximation of a χ² median. None if most of the values agree.
+    excess = jnp.where(typical > 0, typical, dim) / (dim * (1 - 2 / (9 * dim)) ** 3)
     return middle + scales * centre, scales[:, None] * lower * jnp.sqrt(excess)
 
 

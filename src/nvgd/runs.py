@@ -14,6 +14,8 @@ from nvgd.chunks import CAPACITY, advance
 from nvgd.data import AbstractBatches, AbstractHostData, steps_at_a_time
 from nvgd.flow import FlowInfo, FlowState
 from nvgd.initialisation import is_faulty
+from nvgd.movers.rebirth import on_neighbours
+from nvgd.recipes import first_flow
 from nvgd.sharding import Layout
 from nvgd.stopping import AbstractLength
 from nvgd.target import Target
@@ -143,11 +145,23 @@ class Run:
         return int(self.state.step)
 
     def check_end(self) -> None:
-        """Fall back by a step if the log density is not finite where the last one ended."""
-        taken = None if self.batches is None else first_of(self.batches, self.num_steps)
-        faulty = int(jnp.sum(is_faulty(self.target, self.whole_state.particles, taken)))
-        if faulty:
-            self._blame_log_density(self.num_steps, faulty)
+        """See that the log density is finite where the last step ended.
+
+        A few particles that a rescuing mover would have brought back are put on their nearest
+        neighbours; otherwise the run falls back by a step.
+        """
+        # The batch of the last step: there may be no further one.
+        last = max(self.num_steps - 1, 0)
+        taken = None if self.batches is None else first_of(self.batches, last)
+        state = self.whole_state
+        is_lost = np.asarray(is_faulty(self.target, state.particles, taken))
+        rescues = first_flow(self.length.planned()).mover.rescues
+        if rescues and 0 < 2 * is_lost.sum() <= len(is_lost):
+            mended = on_neighbours(np.asarray(state.particles), is_lost)
+            self.restore_state(state._replace(particles=jnp.asarray(mended)), self.whole_previous)
+            is_lost = np.asarray(is_faulty(self.target, self.whole_state.particles, taken))
+        if is_lost.any():
+            self._blame_log_density(self.num_steps, int(is_lost.sum()))
 
     def _fail(self, step: int, info: FlowInfo) -> None:
         if info.num_faulty_scores:
@@ -167,7 +181,8 @@ class Run:
         self.status = (
             f"stopped at step {step}: the log density or its gradient is not finite at {faulty} of "
             f"{len(self.state.particles)} particles; the particles of step {self.num_steps} are "
-            "returned. Try a smaller step size, or check the log density far from its mode."
+            "returned. Try a smaller step size, check the log density far from its mode, or write "
+            "it in unconstrained coordinates (log of a scale, logit of a probability)."
         )
 
     def _latest(self) -> dict[str, str]:

@@ -14,9 +14,9 @@ from jaxtyping import PyTree
 
 from nvgd.checkpoints import Checkpoints
 from nvgd.compilation import make_room
-from nvgd.errors import InputError, check_count, check_kind
+from nvgd.errors import InputError, check_count, check_kind, check_seed
 from nvgd.flow import FlowState, ParticleFlow
-from nvgd.initialisation import starting_particles
+from nvgd.initialisation import check_apart, starting_particles
 from nvgd.methods import NVGD
 from nvgd.posterior import Posterior
 from nvgd.processes import is_first_process
@@ -99,9 +99,7 @@ def sample(
     flow = NVGD() if flow is None else flow
     check_kind("flow", flow, ParticleFlow, "NVGD()")
     length = _length(target, flow, num_steps, max_steps)
-    check_count("seed", seed, minimum=0)
-    if seed >= 2**63:
-        raise InputError(f"seed must be below 2⁶³, got {seed}.")
+    check_seed(seed)
     if thin is not None:
         check_count("thin", thin)
         thin = int(thin)
@@ -119,6 +117,8 @@ def sample(
     taken = None if batches is None else first_of(batches, 0)
     particles = starting_particles(target, initial, num_particles, taken, particle_key)
 
+    if not flow.direction.noise_share:
+        check_apart(particles)
     length.check_particles(len(particles))
     layout.check(target, len(particles))
     state = first_flow(length.planned()).init(target, particles, key=init_key)

@@ -102,7 +102,8 @@ def flatten(target: Target, positions: PyTree, name: str = "initial") -> Float[A
         raise InputError(f"{name} must be {wanted}, got shapes {found}.") from None
     if particles.ndim != 2 or particles.shape[1] != target.dim or not len(particles):
         raise InputError(f"{name} must be {wanted}, got shape {particles.shape}.")
-    if jnp.issubdtype(particles.dtype, jnp.integer):
+    # Whole numbers do not move; in half precision there is no linear algebra.
+    if jnp.issubdtype(particles.dtype, jnp.integer) or particles.dtype.itemsize < 4:
         particles = particles.astype(jnp.zeros(()).dtype)
     if not jnp.issubdtype(particles.dtype, jnp.floating):
         raise InputError(f"{name} must hold real numbers, got {particles.dtype}.")

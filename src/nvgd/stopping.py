@@ -32,6 +32,8 @@ PATIENCE = 4
 NOISE_LEVEL = 2.0
 # Standard errors up to which the mean log density counts as at rest.
 DRIFT_LEVEL = 3.0
+# Of the particles, with a finite log density; fewer tell nothing.
+FEWEST_SCORED = 0.9
 # A look at minibatched targets is a pass over all data: at most every fourth gradient goes there.
 STEPS_PER_PASS = 3
 
@@ -167,10 +169,13 @@ class AutoLength(AbstractLength):
             return
         particles = run.whole_state.particles
         log_densities, scores = map(np.asarray, on_all_data(run.target, particles))
-        if not (np.all(np.isfinite(scores)) and np.all(np.isfinite(log_densities))):
+        is_scored = np.isfinite(log_densities) & np.all(np.isfinite(scores), axis=-1)
+        # A few are on their way back from where the log density is not finite.
+        if np.mean(is_scored) < FEWEST_SCORED:
             return
-        found = held_out_discrepancy(standardise(np.asarray(particles), scores))
-        noise = robust_spread(log_densities) / math.sqrt(len(particles))
+        there, log_densities = np.asarray(particles)[is_scored], log_densities[is_scored]
+        found = held_out_discrepancy(standardise(there, scores[is_scored]))
+        noise = robust_spread(log_densities) / math.sqrt(len(there))
         drift = trend(run.infos().log_density, noise)
         significance = math.inf if drift is None else drift.significance
         self._rows.append(Look(step, found.value, found.error, significance))

@@ -57,7 +57,7 @@ def summarise(
         raise InputError(f"quantiles must be numbers between 0 and 1, got {quantiles!r}.")
     names, values = scalars(draws)
     errors = np.full(len(names), np.nan)
-    if scores is not None:
+    if scores is not None and np.all(np.isfinite(scores)):
         errors = errors_of_means(values, np.asarray(scores, np.float64), num_kept)
     columns = {"mean": values.mean(axis=0), "sd": values.std(axis=0), "mc_error": errors}
     found = np.quantile(values, levels, axis=0)

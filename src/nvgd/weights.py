@@ -83,16 +83,23 @@ def pareto_smoothed(
 ) -> tuple[Float[np.ndarray, " n"], float]:
     """Weights, up to a factor, with a smoothed tail, and the tail's shape k̂.
 
-    With fewer than five draws in the tail, or a tail of equal weights, nothing is smoothed.
+    With fewer than five draws in the tail, or a tail of equal weights, nothing is smoothed. If some
+    of the tail has no weight at all, or a few draws stand out from equal ones, k̂ is infinite.
     """
     weights = np.exp(log_weights - log_weights.max())
     num_draws = len(weights)
     num_tail = min(math.ceil(0.2 * num_draws), math.ceil(3 * math.sqrt(num_draws)))
     order = np.argsort(weights)
     tail, cutoff = order[-num_tail:], weights[order[-num_tail - 1]] if num_tail < num_draws else 0
-    excesses = weights[tail] - cutoff
-    if num_tail < 5 or excesses[0] <= 0 or np.ptp(excesses) < 1e-12 * excesses[-1]:
-        return weights, math.nan if num_tail < 5 else -math.inf
+    if num_tail < 5:
+        return weights, math.nan
+    if weights[tail[0]] <= 0:
+        return weights, math.inf
+    # Weights equal to the cutoff are no part of the tail.
+    tail = tail[weights[tail] > cutoff * (1 + 1e-12)]
+    num_tail, excesses = len(tail), weights[tail] - cutoff
+    if num_tail < 5 or np.ptp(excesses) < 1e-12 * excesses[-1]:
+        return weights, -math.inf if weights.max() <= 2 * cutoff else math.inf
     shape, scale = generalised_pareto_fit(excesses)
     levels = (np.arange(num_tail) + 0.5) / num_tail
     quantiles = scale * (

@@ -10,7 +10,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from nvgd.robust import whiten
+from nvgd.robust import coordinate_scales, whiten
 
 State = TypeVar("State")
 
@@ -64,8 +64,12 @@ class AbstractCoordinates(eqx.Module, Generic[State]):
     def settled(
         self, particles: Float[Array, "n d"], scores: Float[Array, "n d"], state: State
     ) -> AbstractFrame:
-        """The frame for particles that have arrived; nothing is looked for any more."""
-        return self.fit(particles, scores, state, step=jnp.array(0))[0]
+        """The frame for particles that have arrived, in which they have about unit spread.
+
+        Nothing is looked for any more; within a frame that is given they are standardised.
+        """
+        frame, _ = self.fit(particles, scores, state, step=jnp.array(0))
+        return _Standardised.of(frame, particles, scores) if self.is_fixed else frame
 
     def extra_gradients(self, num_particles: int, dim: int) -> int:
         """How many gradients of the log density a fit costs."""
@@ -125,6 +129,26 @@ class DiagonalFrame(AbstractFrame):
     def restore(self, expressed):
         """x from u."""
         return self.centre + self.scale * expressed
+
+
+class _Standardised(AbstractFrame):
+    """Within another frame, which is affine, the particles' own medians and deviations."""
+
+    outer: AbstractFrame
+    inner: DiagonalFrame
+
+    @classmethod
+    def of(
+        cls, outer: AbstractFrame, particles: Float[Array, "n d"], scores: Float[Array, "n d"]
+    ) -> "_Standardised":
+        expressed, _ = outer.express(particles, scores)
+        return cls(outer, DiagonalFrame(*coordinate_scales(expressed)))
+
+    def express(self, particles, scores):
+        return self.inner.express(*self.outer.express(particles, scores))
+
+    def restore(self, expressed):
+        return self.outer.restore(self.inner.restore(expressed))
 
 
 class Diagonal(AbstractCoordinates[None]):

@@ -11,7 +11,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 from nvgd.errors import check_count, check_positive, plain
 from nvgd.movers.base import AbstractMover
 from nvgd.movers.rebirth import LATEST, MOST_DIMENSIONS, reborn, resampled
-from nvgd.robust import can_fit_scatter, median
+from nvgd.robust import can_fit_scatter, median, spread
 
 if TYPE_CHECKING:
     from nvgd.views import View
@@ -22,6 +22,8 @@ COMMON_CAPS = 3.0
 NOISY_CAPS = 2.0
 # Velocities are averaged over about ten steps, to tell signal from noise.
 MEMORY = 0.9
+# Velocities of a coordinate beyond so many times their spread are wild.
+WILD = 3.0
 # However noisy, steps are not made smaller than this share.
 SMALLEST_GAIN = 0.01
 # When resampling begins, in periods of it.
@@ -89,6 +91,7 @@ class Capped(AbstractMover[CappedState]):
     With too few particles to know their scatter (fewer than 1.25 a dimension) the coordinates can
     only be scaled one by one. A cap for each coordinate, c over the root mean square of its
     velocities over particles, takes the place of those above; v is averaged over ten steps then.
+    Velocities beyond three times their spread are cut, so that a wild one holds up no others.
     With minibatches noise would fill those caps. Each coordinate of each particle makes Adam's step
     2c m/(√s + c/ε) instead, m and s the means of v and v² over ten steps: 2εv if v is small and
     steady, 2c if it is large and steady, a quarter of that if it is noise.
@@ -267,10 +270,13 @@ class Capped(AbstractMover[CappedState]):
         step: Int[Array, ""],
     ) -> tuple[Float[Array, "n d"], CappedState]:
         """Each coordinate with a cap that all particles share."""
-        state = state._replace(own=state.own.add(velocities))
+        most = WILD * spread(of_all)
+        state = state._replace(own=state.own.add(jnp.clip(velocities, -most, most)))
         mean = state.own.mean / (1 - MEMORY ** (step + 1.0)).astype(velocities.dtype)
-        among = mean if of_all is velocities else of_all
-        speeds = jnp.sqrt(jnp.mean(among**2, axis=0))
+        among = mean if of_all is velocities else jnp.clip(of_all, -most, most)
+        # In units of the largest, whose square may be none.
+        largest = jnp.max(jnp.abs(among), axis=0) + 1e-12
+        speeds = largest * jnp.sqrt(jnp.mean((among / largest) ** 2, axis=0))
         share_capped = _share(self.step_size * speeds > self.cap, mean)
         sizes = jnp.minimum(self.step_size, self.cap / (speeds + 1e-12))
         return sizes * mean, state._replace(share_capped=share_capped)

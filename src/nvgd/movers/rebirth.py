@@ -2,6 +2,7 @@
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from nvgd.crowds import in_crowds, num_crowds
@@ -52,6 +53,19 @@ def reborn(
     chosen = in_crowds(best, *arguments) if is_own else best(*arguments)
     jitter = 0.5 * jax.random.normal(jitter_key, particles.shape, particles.dtype)
     return jnp.where(is_stranded[:, None], chosen + jitter, particles)
+
+
+def on_neighbours(particles: np.ndarray, is_lost: np.ndarray) -> np.ndarray:
+    """The particles, lost ones where the nearest of the others is."""
+    from scipy.spatial import KDTree
+
+    found = particles[~is_lost]
+    scales = found.std(axis=0)
+    scales[scales == 0] = 1.0
+    _, nearest = KDTree(found / scales).query(particles[is_lost] / scales)
+    mended = particles.copy()
+    mended[is_lost] = found[nearest]
+    return mended
 
 
 def resampled(
