@@ -18,6 +18,7 @@ import numpy as np
 
 from benchmarks.posteriors.judge import Judge
 from benchmarks.posteriors.models import POSTERIORS, load
+from benchmarks.posteriors.models_held_out import HELD_OUT
 from benchmarks.posteriors.posterior import BenchmarkPosterior
 from benchmarks.posteriors.references import reference, reference_directory
 from benchmarks.posteriors.rivals import METHODS, RIVALS
@@ -34,7 +35,13 @@ def main() -> None:
         prog="python -m benchmarks.posteriors",
         description="Judge samplers on posteriors that none of them was tuned for.",
     )
-    parser.add_argument("--only", nargs="+", metavar="NAME", help=f"of {', '.join(POSTERIORS)}")
+    listed = ", ".join([*POSTERIORS, *HELD_OUT])
+    parser.add_argument(
+        "--only",
+        nargs="+",
+        metavar="NAME",
+        help=f"of {listed}; held_out: those that had no part in the development",
+    )
     parser.add_argument(
         "--methods",
         nargs="+",

@@ -1,4 +1,4 @@
-"""The development set: every posterior by name.
+"""The development set, and the one that had no part in the development: every posterior by name.
 
 POSTERIORS["diabetes_raw"](None).log_density
 """
@@ -10,12 +10,11 @@ import jax
 import numpy as np
 
 from benchmarks.posteriors import models_hierarchical, models_latent, models_regression
+from benchmarks.posteriors.models_held_out import HELD_OUT
 from benchmarks.posteriors.models_regression import uci_regression
-from benchmarks.posteriors.posterior import BenchmarkPosterior, DataMissing
+from benchmarks.posteriors.posterior import BenchmarkPosterior, Builder, DataMissing
 from nvgd import densities
 from nvgd.errors import check_choice
-
-Builder = Callable[[Path | None], BenchmarkPosterior]
 
 
 def _of_density(name: str, description: str, density: Callable[[], densities.AbstractDensity]):
@@ -76,15 +75,25 @@ POSTERIORS: dict[str, Builder] = {
 }
 
 
+ALL_HELD_OUT = "held_out"
+
+
 def load(
     names: Iterable[str] | None = None, data_dir: Path | None = None
 ) -> list[BenchmarkPosterior]:
-    """The posteriors of these names, all if omitted; those without their data are left out."""
+    """The posteriors of these names, or the development set; without their data they are left out.
+
+    The name `held_out` stands for all that had no part in the development.
+    """
+    builders = {**POSTERIORS, **HELD_OUT}
+    wanted = list(POSTERIORS if names is None else names)
+    if ALL_HELD_OUT in wanted:
+        wanted = [*(name for name in wanted if name != ALL_HELD_OUT), *HELD_OUT]
     found = []
-    for name in POSTERIORS if names is None else names:
-        check_choice("--only", name, POSTERIORS)
+    for name in dict.fromkeys(wanted):
+        check_choice("--only", name, builders)
         try:
-            found.append(POSTERIORS[name](data_dir))
+            found.append(builders[name](data_dir))
         except DataMissing as error:
             print(f"{name} is left out: {error}")
     return found

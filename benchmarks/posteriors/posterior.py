@@ -46,6 +46,9 @@ class BenchmarkPosterior:
     """For NUTS; the posterior's own coordinates if omitted."""
 
 
+Builder = Callable[[Path | None], BenchmarkPosterior]
+
+
 @contextlib.contextmanager
 def double_precision() -> Iterator[None]:
     """JAX's 64-bit mode for a while."""
