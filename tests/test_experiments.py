@@ -14,12 +14,13 @@ import numpy as np
 import pytest
 
 from nvgd.cli import All, main
-from nvgd.experiments import covertype, mnist, records
+from nvgd.experiments import covertype, network, records
 from nvgd.experiments.base import reproduce
 from nvgd.experiments.catalogue import EXPERIMENTS, from_records
 from nvgd.experiments.classification import ClassificationExperiment, measures
 from nvgd.experiments.records import read
 from nvgd.experiments.stein import Stein
+from nvgd.target import Target
 
 FIGURES = {
     "stein": {"stein.png"},
@@ -277,7 +278,7 @@ def test_logistic_log_density_equals_numpy_with_its_jacobian():
         return likelihood + prior + gamma + log_precision
 
     data = (features.astype(np.float32), labels.astype(np.float32))
-    target = covertype.Target(
+    target = Target(
         covertype.log_prior, dim=6, log_likelihood=covertype.log_likelihood, data=data
     )
     particles = 0.5 * rng.normal(size=(4, 6))
@@ -295,7 +296,7 @@ def test_laplace_reference_is_the_optimum_and_its_curvature():
     labels = (rng.random(500) < 1 / (1 + np.exp(-features @ [1.0, -0.5, 0.2]))).astype(float)
     mode, deviations = covertype.laplace(features, labels)
     with jax.enable_x64(True):
-        target = covertype.Target(
+        target = Target(
             covertype.log_prior,
             dim=4,
             log_likelihood=covertype.log_likelihood,
@@ -309,7 +310,7 @@ def test_laplace_reference_is_the_optimum_and_its_curvature():
 
 def plain_logits(parameters, images):
     """The same network by XLA's own convolution."""
-    kernel_1, bias_1, kernel_2, bias_2, weights, bias = mnist.unpack(parameters)
+    kernel_1, bias_1, kernel_2, bias_2, weights, bias = network.unpack(parameters)
     hidden = images[:, None]
     for kernel, offset in ((kernel_1.reshape(8, 1, 3, 3), bias_1), (kernel_2, bias_2)):
         kernel = kernel.reshape(8, -1, 3, 3)
@@ -319,14 +320,14 @@ def plain_logits(parameters, images):
 
 
 def test_network_has_the_papers_size_and_the_gradient_of_a_plain_convolution():
-    assert mnist.NUM_PARAMETERS == 80 + 584 + 3930 == 4594
+    assert network.NUM_PARAMETERS == 80 + 584 + 3930 == 4594
     images = jax.random.uniform(jax.random.key(0), (6, 28, 28)) * 255
     labels = jnp.arange(6)
-    particles = mnist.PRIOR_SCALE * jax.random.normal(jax.random.key(1), (4, 4594))
-    target = mnist.Target(
-        mnist.log_prior,
+    particles = network.PRIOR_SCALE * jax.random.normal(jax.random.key(1), (4, 4594))
+    target = Target(
+        network.log_prior,
         dim=4594,
-        log_likelihood=mnist.log_likelihood,
+        log_likelihood=network.log_likelihood,
         data=(images, labels),
         vectorised=True,
         particles_at_once=2,

@@ -17,90 +17,20 @@ from nvgd.experiments import datasets
 from nvgd.experiments.base import DEFAULT, PAPER, Arrays, Rows, run_label
 from nvgd.experiments.classification import MEASURES, ClassificationExperiment, Split
 from nvgd.experiments.funnel import paper_nvgd
+from nvgd.experiments.network import (
+    CLASSES,
+    NUM_PARAMETERS,
+    PRIOR_SCALE,
+    log_likelihood,
+    log_prior,
+    logits,
+    patches,
+)
 from nvgd.files import write_atomically
 from nvgd.flow import ParticleFlow
 from nvgd.methods import NVGD, SGLD, SVGD
 from nvgd.tables import markdown
 from nvgd.target import Target
-
-CHANNELS, CLASSES, SIDE = 8, 10, 7
-NUM_FEATURES = CHANNELS * SIDE * SIDE
-SHAPES = (
-    (CHANNELS, 9),
-    (CHANNELS,),
-    (CHANNELS, CHANNELS * 9),
-    (CHANNELS,),
-    (CLASSES, NUM_FEATURES),
-    (CLASSES,),
-)
-SIZES = [int(np.prod(shape)) for shape in SHAPES]
-NUM_PARAMETERS = sum(SIZES)
-PRIOR_SCALE = 0.15
-# Offsets (row, column) of a 3 × 3 kernel.
-TAPS = [(row, column) for row in range(3) for column in range(3)]
-
-
-def unpack(parameters: Float[Array, " d"]) -> list[Array]:
-    """Weights and biases of the two convolutions and of the linear layer."""
-    parts = jnp.split(parameters, np.cumsum(SIZES)[:-1])
-    return [part.reshape(shape) for part, shape in zip(parts, SHAPES, strict=True)]
-
-
-def patches(images: Float[Array, "rows 28 28"]) -> Float[Array, "9 4 7 7 rows"]:
-    """What the first convolution sees, ordered so that the second one needs no strided reads.
-
-    Its 14 × 14 output pixels come as four planes of 7 × 7, by the parity of row and column: a 3 × 3
-    kernel with stride 2 then reads whole planes, shifted by at most one. The patches do not depend
-    on the parameters, so that all networks share them.
-    """
-    padded = jnp.pad(images, ((0, 0), (0, 1), (0, 1)))
-    planes = [
-        jnp.stack(
-            [
-                padded[:, 2 * a + row :: 4, 2 * b + column :: 4][:, :SIDE, :SIDE]
-                for a in range(2)
-                for b in range(2)
-            ]
-        )
-        for row, column in TAPS
-    ]
-    return jnp.moveaxis(jnp.stack(planes), 2, -1)
-
-
-def logits(
-    parameters: Float[Array, " d"], shared: Float[Array, "9 4 7 7 rows"]
-) -> Float[Array, "rows classes"]:
-    """Two 3 × 3 convolutions with stride 2, ReLU after each, and a linear layer."""
-    kernel_1, bias_1, kernel_2, bias_2, weights, bias = unpack(parameters)
-    hidden = jnp.tensordot(kernel_1, shared, 1) + bias_1[:, None, None, None, None]
-    hidden = jnp.pad(jax.nn.relu(hidden), ((0, 0), (0, 0), (0, 1), (0, 1), (0, 0)))
-    taps = [
-        hidden[
-            :,
-            2 * (row % 2) + column % 2,
-            row // 2 : row // 2 + SIDE,
-            column // 2 : column // 2 + SIDE,
-        ]
-        for row, column in TAPS
-    ]
-    kernel_2 = kernel_2.reshape(CHANNELS, CHANNELS, 9)
-    hidden = jnp.tensordot(kernel_2, jnp.stack(taps, axis=1), 2) + bias_2[:, None, None, None]
-    features = jax.nn.relu(hidden).reshape(NUM_FEATURES, -1)
-    return (weights @ features).T + bias
-
-
-def log_prior(parameters: Float[Array, " d"]) -> Float[Array, ""]:
-    """N(0, 0.15²) on every parameter, up to a constant."""
-    return -0.5 * parameters @ parameters / PRIOR_SCALE**2
-
-
-def log_likelihood(
-    parameters: Float[Array, " d"], rows: tuple[Array, Array]
-) -> Float[Array, " rows"]:
-    """Categorical, for all rows of a batch."""
-    images, labels = rows
-    values = jax.nn.log_softmax(logits(parameters, patches(images / 255.0)))
-    return jnp.take_along_axis(values, labels[:, None].astype(int), axis=1)[:, 0]
 
 
 class Data(NamedTuple):
@@ -137,8 +67,8 @@ def _target(data_dir: Path | None, batch_size: int) -> Target:
         data=(data.images[rows], data.labels[rows]),
         batch_size=batch_size,
         vectorised=True,
-        # Two networks' activations fit the cache of one core; more do not.
-        particles_at_once=2,
+        # One network's activations fit the cache of a core; more do not.
+        particles_at_once=1,
     )
 
 
