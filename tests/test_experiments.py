@@ -278,9 +278,7 @@ def test_logistic_log_density_equals_numpy_with_its_jacobian():
         return likelihood + prior + gamma + log_precision
 
     data = (features.astype(np.float32), labels.astype(np.float32))
-    target = Target(
-        covertype.log_prior, dim=6, log_likelihood=covertype.log_likelihood, data=data
-    )
+    target = Target(covertype.log_prior, dim=6, log_likelihood=covertype.log_likelihood, data=data)
     particles = 0.5 * rng.normal(size=(4, 6))
     values, scores = target.log_densities_and_scores(jnp.asarray(particles, jnp.float32))
     for position, value, score in zip(particles, values, scores, strict=True):
