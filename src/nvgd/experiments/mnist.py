@@ -162,7 +162,8 @@ class Mnist(ClassificationExperiment):
 
     def probabilities(self, particles, inputs):
         """Mean over networks of their class probabilities, in batches of images."""
-        size = min(500, len(inputs))
+        # More activations do not fit a core's cache.
+        size = min(250, len(inputs))
         parts = [
             _mean_probabilities(particles, jnp.asarray(inputs[first : first + size]))
             for first in range(0, len(inputs), size)
