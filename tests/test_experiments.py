@@ -90,6 +90,27 @@ def test_quick_experiment_runs_to_the_end_and_its_records_parse(name, quick, tmp
     assert (out / "table.md").read_text() == table
 
 
+@pytest.mark.xdist_group("mnist")
+def test_an_unfinished_run_shows_the_methods_that_it_has(quick, tmp_path, capsys):
+    out = tmp_path / "unfinished"
+    shutil.copytree(quick("mnist"), out)
+    (out / "mnist.png").unlink()
+    lines = (out / "metrics.jsonl").read_text().splitlines(keepends=True)
+    (out / "metrics.jsonl").write_text("".join(lines[:-1]))
+    assert main(["plot", str(out)]) == 0
+    shown = capsys.readouterr().out
+    assert "holds 10 of 11 tasks, which are shown" in shown
+    assert "SVGD Adam" in shown
+    assert "SGLD" not in shown
+    assert (out / "mnist.png").exists()
+    # Searches alone are nothing to show.
+    (out / "metrics.jsonl").write_text(
+        "".join(line for line in lines if json.loads(line)["task"].startswith("tune/"))
+    )
+    assert main(["plot", str(out)]) == 2
+    assert "holds 5 of 11 tasks: finish the run" in capsys.readouterr().err
+
+
 def small_stein(out, **options):
     return Stein(
         out=out, seeds=3, dim=4, num_particles=50, num_steps=20, measure_every=10, **options

@@ -84,6 +84,11 @@ class Experiment:
     def run(self, task: Task, report: Report, records: Records) -> Arrays:
         """Do one task: measure as it goes, return the arrays to keep."""
 
+    def can_show(self, rows: Rows) -> bool:
+        """Whether these rows of an unfinished run are enough for a table and figures."""
+        del rows
+        return False
+
     @abstractmethod
     def table(self, rows: Rows, arrays: Arrays) -> str:
         """The results in words and numbers, in Markdown."""
@@ -144,10 +149,14 @@ def present(experiment: Experiment) -> None:
     tasks = {task.name for task in experiment.tasks()}
     done = tasks & finished(rows, arrays)
     if done < tasks:
-        raise InputError(
-            f"{str(experiment.directory)!r} holds {len(done)} of {len(tasks)} tasks: finish "
-            f"the run with `nvgd reproduce {experiment.name} --resume` and its settings first."
-        )
+        rows = [row for row in rows if row["task"] in done]
+        so_far = f"{str(experiment.directory)!r} holds {len(done)} of {len(tasks)} tasks"
+        if not experiment.can_show(rows):
+            raise InputError(
+                f"{so_far}: finish the run with `nvgd reproduce {experiment.name} --resume` and "
+                "its settings first."
+            )
+        print(f"{so_far}, which are shown.")
     directory = output_directory(experiment.directory)
     table = experiment.table(rows, arrays)
     print(table)

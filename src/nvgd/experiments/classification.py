@@ -209,6 +209,12 @@ class ClassificationExperiment(Experiment):
         ]
 
 
+def methods_run(experiment: ClassificationExperiment, rows: Rows) -> list[str]:
+    """Those of the methods that there is a run of."""
+    run = {row["method"] for row in rows if "step" in row}
+    return [method for method in experiment.methods if method in run]
+
+
 def best_step_size(rows: Rows, method: str) -> float:
     """What the search for this method ended with."""
     search = [row for row in rows if row["task"] == f"{TUNING}/{method}"]

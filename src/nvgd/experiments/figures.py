@@ -58,11 +58,11 @@ def draw_measures(
     experiment: "ClassificationExperiment", rows: "Rows", panels: np.ndarray, names: Sequence[str]
 ) -> None:
     """One panel a measure, one band a method."""
-    from nvgd.experiments.classification import MEASURES
+    from nvgd.experiments.classification import MEASURES, methods_run
 
     for axes, name in zip(panels, names, strict=True):
         lowest, highest = [], []
-        for method in experiment.methods:
+        for method in methods_run(experiment, rows):
             steps, values = curve(rows, method, name)
             band(axes, steps, values, experiment.colours[method], method)
             late = values.mean(axis=0)[max(len(steps) // 5, 1) :]

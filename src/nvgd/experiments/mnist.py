@@ -15,7 +15,12 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from nvgd.errors import check_count
 from nvgd.experiments import datasets
 from nvgd.experiments.base import DEFAULT, PAPER, Arrays, Rows, run_label
-from nvgd.experiments.classification import MEASURES, ClassificationExperiment, Split
+from nvgd.experiments.classification import (
+    MEASURES,
+    ClassificationExperiment,
+    Split,
+    methods_run,
+)
 from nvgd.experiments.funnel import paper_nvgd
 from nvgd.experiments.network import (
     CLASSES,
@@ -170,17 +175,22 @@ class Mnist(ClassificationExperiment):
         ]
         return np.concatenate([np.asarray(part) for part in parts])
 
+    def can_show(self, rows: Rows) -> bool:
+        """From the first run on: the slowest method takes most of the time."""
+        return bool(methods_run(self, rows))
+
     def table(self, rows: Rows, arrays: Arrays) -> str:
         """All measures after a quarter, half and all of the steps, as far as they were measured."""
         del arrays
-        lines = [["after", "", "step size", *MEASURES.values()]]
+        lines = [["after", "", "runs", "step size", *MEASURES.values()]]
         measured = {row["step"] for row in rows if "step" in row}
         for step in (self.num_steps // 4, self.num_steps // 2, self.num_steps):
             if step not in measured:
                 continue
-            for method in self.methods:
-                name = run_label(rows, method)
-                lines.append([f"{step} steps", name, *self.measure_cells(rows, method, step)])
+            for method in methods_run(self, rows):
+                runs = {row["task"] for row in rows if row["method"] == method and "step" in row}
+                cells = self.measure_cells(rows, method, step)
+                lines.append([f"{step} steps", run_label(rows, method), str(len(runs)), *cells])
         return markdown(lines)
 
     def draw(self, rows: Rows, arrays: Arrays, directory: Path) -> list[Path]:
