@@ -13,6 +13,8 @@ from nvgd.sharding import everywhere
 
 # A median over more particles would cost more than the field itself.
 MOST_FOR_MEDIAN = 2000
+# Differences of all pairs in more coordinates than that do not fit the cache.
+COORDINATES_AT_A_TIME = 128
 
 Bandwidth = float | Float[Array, ""] | Literal["median"]
 
@@ -89,7 +91,23 @@ class IMQ(AbstractKernel):
 
 def squared_distances(x: Float[Array, "n d"], y: Float[Array, "m d"]) -> Float[Array, "n m"]:
     """|xᵢ − yⱼ|² from the differences themselves: no cancellation between near particles."""
-    return jnp.sum((x[:, None, :] - y[None, :, :]) ** 2, axis=-1)
+
+    def add(total: Array, parts: tuple[Array, Array]) -> tuple[Array, None]:
+        ours, theirs = parts
+        return total + jnp.sum((ours[:, None] - theirs[None]) ** 2, axis=-1), None
+
+    start = jnp.zeros((len(x), len(y)), x.dtype)
+    if x.shape[1] <= COORDINATES_AT_A_TIME:
+        return add(start, (x, y))[0]
+    return jax.lax.scan(add, start, (_in_parts(x), _in_parts(y)))[0]
+
+
+def _in_parts(particles: Float[Array, "n d"]) -> Float[Array, "parts n k"]:
+    """So many coordinates at a time, the last ones filled up with zeros."""
+    num_parts = -(-particles.shape[1] // COORDINATES_AT_A_TIME)
+    missing = num_parts * COORDINATES_AT_A_TIME - particles.shape[1]
+    padded = jnp.pad(particles, ((0, 0), (0, missing)))
+    return jnp.moveaxis(padded.reshape(len(particles), num_parts, -1), 1, 0)
 
 
 def median_bandwidth(particles: Float[Array, "n d"]) -> Float[Array, ""]:
