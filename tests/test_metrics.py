@@ -7,6 +7,7 @@ import pytest
 
 import nvgd
 from nvgd.densities import Gaussian
+from nvgd.kernels import squared_distances
 from nvgd.metrics import (
     BLOCK,
     Reference,
@@ -98,6 +99,17 @@ def test_blocks_do_not_show(samples):
     y = Gaussian([0.5, 0.0], [1.0, 2.0]).sample(jax.random.key(1), 2 * BLOCK + 77)
     xx, yy, xy = pair_means(distances, np.float64(x), np.float64(y), True)
     assert np.isclose(energy_distance(x, y, unbiased=True), 2 * xy - xx - yy, atol=2e-5)
+
+
+@pytest.mark.parametrize("dim", [1, 128, 129, 300])
+def test_distances_equal_numpy_in_any_dimension(dim):
+    rng = np.random.default_rng(0)
+    x, y = (rng.normal(size=(size, dim)).astype(np.float32) for size in (4, 3))
+    # Two that almost agree, far from the origin: their distance must not be a rounding.
+    x[0] = 100 + y[0]
+    y[0] = x[0] + 1e-3
+    expected = np.sum((x[:, None].astype(float) - y[None]) ** 2, axis=-1)
+    assert np.allclose(squared_distances(jnp.asarray(x), jnp.asarray(y)), expected, rtol=1e-5)
 
 
 def test_kernel_stein_discrepancy_tells_the_target_from_another():
