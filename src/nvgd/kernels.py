@@ -96,7 +96,7 @@ def squared_distances(x: Float[Array, "n d"], y: Float[Array, "m d"]) -> Float[A
         ours, theirs = parts
         return total + jnp.sum((ours[:, None] - theirs[None]) ** 2, axis=-1), None
 
-    start = jnp.zeros((len(x), len(y)), x.dtype)
+    start = jnp.zeros((len(x), len(y)), jnp.result_type(x, y))
     if x.shape[1] <= COORDINATES_AT_A_TIME:
         return add(start, (x, y))[0]
     return jax.lax.scan(add, start, (_in_parts(x), _in_parts(y)))[0]
