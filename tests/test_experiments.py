@@ -17,9 +17,10 @@ from nvgd.cli import All, main
 from nvgd.experiments import covertype, network, records
 from nvgd.experiments.base import reproduce
 from nvgd.experiments.catalogue import EXPERIMENTS, from_records
-from nvgd.experiments.classification import ClassificationExperiment, measures
+from nvgd.experiments.classification import ClassificationExperiment, Split, measures
 from nvgd.experiments.records import read
 from nvgd.experiments.stein import Stein
+from nvgd.methods import SVGD
 from nvgd.target import Target
 
 FIGURES = {
@@ -151,6 +152,99 @@ def test_an_interrupted_run_resumes_to_the_same_numbers(finished, tmp_path, monk
     # Once more with the same code: nothing to add.
     reproduce(small_stein(broken, resume=True))
     assert read(broken)[0] == config
+
+
+class SmallClassification(ClassificationExperiment):
+    """Logistic regression with three coefficients, by SVGD."""
+
+    name = "small"
+    methods = ("SVGD",)
+    untuned = ()
+    checkpoint_every = 7
+
+    def __init__(self, out, resume=False):
+        super().__init__(
+            out=out,
+            resume=resume,
+            seeds=2,
+            num_particles=5,
+            batch_size=10,
+            num_steps=30,
+            tuning_steps=4,
+            largest_step_size=0.1,
+            num_decades=2,
+            measure_every=5,
+            max_inner_steps=1,
+        )
+
+    @functools.cached_property
+    def rows(self):
+        rng = np.random.default_rng(0)
+        features = rng.normal(size=(100, 2)).astype(np.float32)
+        return features, (features[:, 0] > 0).astype(np.float32)
+
+    def flow(self, method, step_size):
+        return SVGD(jnp.asarray(step_size))
+
+    def target(self, *, tuning):
+        return Target(
+            covertype.log_prior,
+            dim=3,
+            log_likelihood=covertype.log_likelihood,
+            data=self.rows,
+            batch_size=self.batch_size,
+        )
+
+    def split(self, *, tuning):
+        return Split(self.rows[0], self.rows[1].astype(int))
+
+    def initial(self, key):
+        return jax.random.normal(key, (self.num_particles, 3))
+
+    def probabilities(self, particles, inputs):
+        positive = jax.nn.sigmoid(inputs @ particles[:, 1:].T).mean(axis=1)
+        return np.stack([1 - positive, positive], axis=1)
+
+    def table(self, rows, arrays):
+        return ""
+
+    def draw(self, rows, arrays, directory):
+        return []
+
+
+@pytest.mark.parametrize("is_killed_twice", [False, True])
+def test_an_interrupted_classification_goes_on_within_its_tasks(
+    is_killed_twice, tmp_path, monkeypatch
+):
+    whole, broken = SmallClassification(tmp_path / "whole"), tmp_path / "broken"
+    reproduce(whole)
+    num_measured = len([row for row in read(whole.out)[1] if "accuracy" in row])
+    measure, calls = ClassificationExperiment.measure, []
+
+    def interrupted(self, particles, split):
+        calls.append(None)
+        if len(calls) in kills:
+            raise KeyboardInterrupt
+        return measure(self, particles, split)
+
+    monkeypatch.setattr(ClassificationExperiment, "measure", interrupted)
+    # In the search's third try, and at step 20 of the second run, whose last checkpoint is that of
+    # step 14; then perhaps at the first measurement after it.
+    in_run = 3 + 2 + 7 + 5
+    kills = {3, in_run, in_run + 1} if is_killed_twice else {3, in_run}
+    for attempt in range(len(kills)):
+        with pytest.raises(KeyboardInterrupt):
+            reproduce(SmallClassification(broken, resume=attempt > 0))
+    assert (broken / "checkpoints" / "SVGD-1").exists()
+    reproduce(SmallClassification(broken, resume=True))
+    assert read(broken)[1] == read(whole.out)[1]
+    particles, expected = read(broken)[2], read(whole.out)[2]
+    assert {n: a.tobytes() for n, a in particles.items()} == {
+        n: a.tobytes() for n, a in expected.items()
+    }
+    assert not (broken / "checkpoints").exists()
+    # Measured again: where it was interrupted, and step 15, which came after the checkpoint.
+    assert len(calls) == num_measured + len(kills) + 1
 
 
 def test_without_git_a_run_has_no_commit(monkeypatch):

@@ -80,6 +80,10 @@ class Experiment:
     def tasks(self) -> list[Task]:
         """All tasks, in order."""
 
+    def rewind(self, task: Task, records: Records) -> None:
+        """Drop what an interrupted run measured of a task, but for what `run` can go on from."""
+        records.rewind(task.name, lambda row: False)
+
     @abstractmethod
     def run(self, task: Task, report: Report, records: Records) -> Arrays:
         """Do one task: measure as it goes, return the arrays to keep."""
@@ -137,6 +141,7 @@ def reproduce(experiment: Experiment) -> None:
                     bar.set_postfix_str(measure, refresh=False)
                     bar.update(start + done - bar.n)
 
+                experiment.rewind(task, records)
                 arrays = experiment.run(task, Report(measure, step), records)
                 records.finish(task.name, arrays, method=task.method, seed=task.seed)
             bar.update(start + task.num_steps - bar.n)

@@ -2,7 +2,8 @@
 
 import dataclasses
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from datetime import timedelta
 from pathlib import Path
 from typing import ClassVar, NamedTuple
 
@@ -70,6 +71,8 @@ class ClassificationExperiment(Experiment):
     untuned: ClassVar[tuple[str, ...]] = (DEFAULT,)
     """Those of them that have no step size to find."""
     colours: ClassVar[Mapping[str, str]] = COLOURS
+    checkpoint_every: ClassVar[timedelta | int] = timedelta(minutes=2)
+    """What an interruption costs at most of a run."""
 
     def __post_init__(self):
         super().__post_init__()
@@ -128,21 +131,31 @@ class ClassificationExperiment(Experiment):
             ),
         ]
 
+    def rewind(self, task: Task, records: Records) -> None:
+        """Keep the tries of a search, and a run's measurements if it has a checkpoint."""
+        has_state = records.checkpoint(task.name).exists()
+        records.rewind(task.name, lambda row: "tried" in row or (has_state and "step" in row))
+
     def run(self, task: Task, report: Report, records: Records) -> Arrays:
         """Search, or one run with the step size that the search has found."""
         if task.name.startswith(TUNING):
-            self._search(task, report)
+            self._search(task, report, records)
             return {}
         is_untuned = task.method in self.untuned
         step_size = None if is_untuned else best_step_size(records.rows, task.method)
         split = self.split(tuning=False)
 
         def watch(state: FlowState) -> None:
+            # What comes after the checkpoint that the run goes on from is measured again.
+            records.rewind(task.name, lambda row: row["step"] < int(state.step))
             measures = self.measure(state.particles, split)
             report.measure(step=int(state.step), step_size=step_size, **measures)
             report.step(int(state.step), f"accuracy {measures['accuracy']:.4f}")
 
-        posterior = self._sample(task, step_size, self.num_steps, watch, tuning=False)
+        checkpoint = records.checkpoint(task.name)
+        posterior = self._sample(
+            task, step_size, self.num_steps, watch, tuning=False, checkpoint=checkpoint
+        )
         report.measure(status=posterior.status)
         return {"particles": np.asarray(posterior.particles)}
 
@@ -150,27 +163,31 @@ class ClassificationExperiment(Experiment):
         """Accuracy, mean log likelihood and calibration error of the averaged prediction."""
         return measures(self.probabilities(particles, split.inputs), split.labels)
 
-    def _search(self, task: Task, report: Report) -> None:
+    def _search(self, task: Task, report: Report, records: Records) -> None:
         split = self.split(tuning=True)
+        results = {row["tried"]: row for row in records.rows if row["task"] == task.name}
         tried: dict[float, float] = {}
 
         def attempt(step_size: float) -> None:
-            start = len(tried) * self.tuning_steps
-            so_far = f", best so far {max(tried.values()):.4f}" if tried else ""
-            posterior = self._sample(
-                task,
-                step_size,
-                self.tuning_steps,
-                lambda state: report.step(
-                    start + int(state.step), f"step size {step_size:.1e}{so_far}"
-                ),
-                tuning=True,
-            )
-            values = self.measure(posterior.particles, split)
-            # A run that broke down is no candidate, however good its last state was.
-            is_whole = posterior.completed and np.isfinite(values["log_likelihood"])
-            tried[step_size] = values["log_likelihood"] if is_whole else -np.inf
-            report.measure(tried=step_size, is_whole=bool(is_whole), **values)
+            if step_size not in results:
+                start = len(tried) * self.tuning_steps
+                so_far = f", best so far {max(tried.values()):.4f}" if tried else ""
+                posterior = self._sample(
+                    task,
+                    step_size,
+                    self.tuning_steps,
+                    lambda state: report.step(
+                        start + int(state.step), f"step size {step_size:.1e}{so_far}"
+                    ),
+                    tuning=True,
+                )
+                values = self.measure(posterior.particles, split)
+                # A run that broke down is no candidate, however good its last state was.
+                is_whole = bool(posterior.completed and np.isfinite(values["log_likelihood"]))
+                results[step_size] = {"tried": step_size, "is_whole": is_whole, **values}
+                report.measure(**results[step_size])
+            result = results[step_size]
+            tried[step_size] = result["log_likelihood"] if result["is_whole"] else -np.inf
 
         for decade in range(self.num_decades):
             attempt(self.largest_step_size * 10.0**-decade)
@@ -180,7 +197,14 @@ class ClassificationExperiment(Experiment):
         report.measure(step_size=max(tried, key=lambda size: tried[size]))
 
     def _sample(
-        self, task: Task, step_size: float | None, num_steps: int, watch, *, tuning: bool
+        self,
+        task: Task,
+        step_size: float | None,
+        num_steps: int,
+        watch: Callable[[FlowState], None],
+        *,
+        tuning: bool,
+        checkpoint: Path | None = None,
     ) -> Posterior:
         import warnings
 
@@ -195,6 +219,8 @@ class ClassificationExperiment(Experiment):
                 seed=task.seed,
                 callback=watch,
                 metrics_every=self.measure_every,
+                checkpoint=checkpoint,
+                checkpoint_every=self.checkpoint_every,
                 progress=False,
             )
 

@@ -3,16 +3,19 @@
     config.json     experiment, settings, versions, devices, commit; those it was resumed with
     metrics.jsonl   one measurement a line, flushed as the run goes; a task ends with a "done" line
     particles.npz   final particles (or other arrays) of every finished task
+    checkpoints/    while a long task runs, the state to go on from after an interruption
 
 A run is a list of tasks, each a function of the settings alone. After an interruption the finished
-ones are kept, what the unfinished ones wrote is dropped, and they are run again from their start:
-the numbers are then those of an uninterrupted run.
+ones are kept. Of an unfinished one the experiment keeps what it can go on from; the rest of its
+measurements is dropped and made again: the numbers are then those of an uninterrupted run.
 """
 
 import json
 import os
+import shutil
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +26,7 @@ from nvgd.errors import InputError
 from nvgd.files import check_output, output_directory, remove_temporaries, write_atomically
 
 CONFIG, METRICS, PARTICLES = "config.json", "metrics.jsonl", "particles.npz"
+CHECKPOINTS = "checkpoints"
 # What a run was made with, if it was resumed with something else.
 RESUMED = "resumed_with"
 
@@ -46,17 +50,13 @@ class Records:
         }
         if resume:
             remove_temporaries(directory)
-            config, rows, self.particles = read(directory)
-            done = finished(rows, self.particles)
-            self.rows = [row for row in rows if row["task"] in done]
+            config, self.rows, self.particles = read(directory)
             others = config.get(RESUMED, [])
             if environment not in ({name: config.get(name) for name in environment}, *others):
                 config[RESUMED] = [*others, environment]
         text = json.dumps(config, indent=1)
         write_atomically(directory / CONFIG, lambda path: path.write_text(text))
-        lines = "".join(json.dumps(row) + "\n" for row in self.rows)
-        write_atomically(directory / METRICS, lambda path: path.write_text(lines))
-        self._stream = (directory / METRICS).open("a")
+        self._write_rows()
 
     def is_finished(self, task: str) -> bool:
         """Whether the task ended in this run or the one it resumes."""
@@ -69,6 +69,24 @@ class Records:
         self._stream.write(json.dumps(row) + "\n")
         self._stream.flush()
 
+    def rewind(self, task: str, is_kept: Callable[[Mapping[str, Any]], bool]) -> None:
+        """Of what an interrupted run measured of a task, keep only some."""
+        kept = [row for row in self.rows if row["task"] != task or is_kept(row)]
+        if len(kept) < len(self.rows):
+            self.rows = kept
+            self._stream.close()
+            self._write_rows()
+
+    def _write_rows(self) -> None:
+        lines = "".join(json.dumps(row) + "\n" for row in self.rows)
+        path = self.directory / METRICS
+        write_atomically(path, lambda temporary: temporary.write_text(lines))
+        self._stream = path.open("a")
+
+    def checkpoint(self, task: str) -> Path:
+        """Where a task may keep its state until it is finished."""
+        return self.directory / CHECKPOINTS / task.replace("/", "-")
+
     def finish(self, task: str, arrays: Mapping[str, np.ndarray], **values: Any) -> None:
         """Store a task's arrays and mark it as done, in this order."""
         self.particles.update({f"{task}/{name}": np.asarray(a) for name, a in arrays.items()})
@@ -78,6 +96,9 @@ class Records:
         )
         self.add(task, done=True, arrays=sorted(arrays), **values)
         os.fsync(self._stream.fileno())
+        shutil.rmtree(self.checkpoint(task), ignore_errors=True)
+        with suppress(OSError):  # not there, or another task's are in it
+            (self.directory / CHECKPOINTS).rmdir()
 
     def close(self) -> None:
         """No more measurements."""
