@@ -216,9 +216,10 @@ class SmallClassification(ClassificationExperiment):
 def test_an_interrupted_classification_goes_on_within_its_tasks(
     is_killed_twice, tmp_path, monkeypatch
 ):
-    whole, broken = SmallClassification(tmp_path / "whole"), tmp_path / "broken"
-    reproduce(whole)
-    num_measured = len([row for row in read(whole.out)[1] if "accuracy" in row])
+    whole, broken = tmp_path / "whole", tmp_path / "broken"
+    reproduce(SmallClassification(whole))
+    _, expected_rows, expected = read(whole)
+    num_measured = len([row for row in expected_rows if "accuracy" in row])
     measure, calls = ClassificationExperiment.measure, []
 
     def interrupted(self, particles, split):
@@ -237,11 +238,11 @@ def test_an_interrupted_classification_goes_on_within_its_tasks(
             reproduce(SmallClassification(broken, resume=attempt > 0))
     assert (broken / "checkpoints" / "SVGD-1").exists()
     reproduce(SmallClassification(broken, resume=True))
-    assert read(broken)[1] == read(whole.out)[1]
-    particles, expected = read(broken)[2], read(whole.out)[2]
-    assert {n: a.tobytes() for n, a in particles.items()} == {
-        n: a.tobytes() for n, a in expected.items()
-    }
+    _, rows, arrays = read(broken)
+    assert rows == expected_rows
+    assert set(arrays) == set(expected)
+    for name, array in expected.items():
+        assert array.tobytes() == arrays[name].tobytes()
     assert not (broken / "checkpoints").exists()
     # Measured again: where it was interrupted, and step 15, which came after the checkpoint.
     assert len(calls) == num_measured + len(kills) + 1
