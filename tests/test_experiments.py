@@ -212,11 +212,29 @@ class SmallClassification(ClassificationExperiment):
         return []
 
 
-def test_an_interrupted_classification_goes_on_within_its_tasks(tmp_path, monkeypatch):
-    whole, broken = tmp_path / "whole", tmp_path / "broken"
-    reproduce(SmallClassification(whole))
-    _, expected_rows, expected = read(whole)
-    num_measured = len([row for row in expected_rows if "accuracy" in row])
+@pytest.fixture(scope="module")
+def small_classification(tmp_path_factory):
+    """The results directory of one, for reading only."""
+    out = tmp_path_factory.mktemp("small") / "classification"
+    reproduce(SmallClassification(out))
+    return out
+
+
+def check_same_records(directory, expected_directory):
+    _, rows, arrays = read(directory)
+    _, expected_rows, expected_arrays = read(expected_directory)
+    assert rows == expected_rows
+    assert set(arrays) == set(expected_arrays)
+    for name, array in expected_arrays.items():
+        assert array.tobytes() == arrays[name].tobytes()
+
+
+@pytest.mark.xdist_group("classification")
+def test_an_interrupted_classification_goes_on_within_its_tasks(
+    small_classification, tmp_path, monkeypatch
+):
+    broken = tmp_path / "broken"
+    num_measured = len([row for row in read(small_classification)[1] if "accuracy" in row])
     measure, calls = ClassificationExperiment.measure, []
 
     def interrupted(self, particles, split):
@@ -234,11 +252,7 @@ def test_an_interrupted_classification_goes_on_within_its_tasks(tmp_path, monkey
             reproduce(SmallClassification(broken, resume=attempt > 0))
     assert (broken / "checkpoints" / "SVGD-1").exists()
     reproduce(SmallClassification(broken, resume=True))
-    _, rows, arrays = read(broken)
-    assert rows == expected_rows
-    assert set(arrays) == set(expected)
-    for name, array in expected.items():
-        assert array.tobytes() == arrays[name].tobytes()
+    check_same_records(broken, small_classification)
     assert not (broken / "checkpoints").exists()
     # Measured again: where it was interrupted, and step 15, which came after the checkpoint.
     assert len(calls) == num_measured + len(kills) + 1
@@ -260,27 +274,25 @@ def test_quick_cuts_down_what_is_not_given():
 
 
 @pytest.mark.xdist_group("funnel")
-def test_final_particles_survive_a_resume(quick, tmp_path, capsys):
-    """The funnel keeps particles; a run whose last tasks are lost ends with the same ones."""
-    whole, broken = quick("funnel"), tmp_path / "broken"
-    shutil.copytree(whole, broken)
-    lines = (broken / "metrics.jsonl").read_text().splitlines(keepends=True)
-    first_lost = next(i for i, line in enumerate(lines) if json.loads(line)["method"] == "SVGD")
-    (broken / "metrics.jsonl").write_text("".join(lines[: first_lost + 1]))
+def test_measurements_without_their_particles_are_no_finished_tasks(quick, tmp_path, capsys):
+    broken = tmp_path / "broken"
+    shutil.copytree(quick("funnel"), broken)
     (broken / "particles.npz").unlink()
-    # Measurements without their particles are no finished tasks.
     assert main(["plot", str(broken)]) == 2
-    assert re.search(r"holds 0 of \d+ tasks: finish the run", capsys.readouterr().err)
-    with np.load(whole / "particles.npz") as stored:
-        kept = {name: stored[name] for name in stored if name.startswith("NVGD")}
-        np.savez(broken / "particles.npz", **kept)
-    reproduce_quickly("funnel", broken, "--resume")
-    _, whole_rows, whole_arrays = read(whole)
-    _, rows, arrays = read(broken)
-    assert rows == whole_rows
-    assert set(arrays) == set(whole_arrays)
-    for name, array in whole_arrays.items():
-        assert array.tobytes() == arrays[name].tobytes()
+    assert re.search(r"holds 1 of \d+ tasks: finish the run", capsys.readouterr().err)
+
+
+@pytest.mark.xdist_group("classification")
+def test_lost_particles_are_made_again(small_classification, tmp_path):
+    """They are part of what makes a task a finished one."""
+    broken = tmp_path / "broken"
+    shutil.copytree(small_classification, broken)
+    with np.load(broken / "particles.npz") as stored:
+        particles = dict(stored)
+    del particles["SVGD/1/particles"]
+    np.savez(broken / "particles.npz", **particles)
+    reproduce(SmallClassification(broken, resume=True))
+    check_same_records(broken, small_classification)
 
 
 @pytest.mark.xdist_group("stein")

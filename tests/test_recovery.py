@@ -34,7 +34,7 @@ def test_moments_of_a_correlated_gaussian(flow, dim, mean_tolerance, covariance_
         dim=dim,
         num_particles=300,
         # The default needs fewer steps, and more time for each.
-        num_steps=150 if isinstance(flow, nvgd.NVGD) else 400,
+        num_steps=100 if isinstance(flow, nvgd.NVGD) else 400,
         progress=False,
     )
     particles = np.asarray(posterior.particles)
@@ -88,7 +88,7 @@ def test_the_papers_nvgd_ends_nearer_the_funnel_than_ula_at_the_same_step_size()
         particles = jax.random.normal(start_key, (100, 2))
         state = flow.init(target, particles, key=run_key)
         state, _ = jax.lax.scan(
-            lambda state, _: flow.step(target, state, key=run_key), state, length=1000
+            lambda state, _: flow.step(target, state, key=run_key), state, length=400
         )
         return state.particles
 
