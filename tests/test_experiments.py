@@ -155,7 +155,7 @@ def test_an_interrupted_run_resumes_to_the_same_numbers(finished, tmp_path, monk
 
 
 class SmallClassification(ClassificationExperiment):
-    """Logistic regression with three coefficients, by SVGD."""
+    """Logistic regression with two coefficients and their precision, by SVGD."""
 
     name = "small"
     methods = ("SVGD",)

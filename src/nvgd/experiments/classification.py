@@ -72,7 +72,7 @@ class ClassificationExperiment(Experiment):
     """Those of them that have no step size to find."""
     colours: ClassVar[Mapping[str, str]] = COLOURS
     checkpoint_every: ClassVar[timedelta | int] = timedelta(minutes=2)
-    """What an interruption costs at most of a run."""
+    """Between checkpoints of a run, which an interruption sets back to the last one."""
 
     def __post_init__(self):
         super().__post_init__()
