@@ -296,6 +296,19 @@ def test_lost_particles_are_made_again(small_classification, tmp_path):
 
 
 @pytest.mark.xdist_group("stein")
+def test_output_that_nobody_reads_is_no_fault(finished, tmp_path):
+    shutil.copytree(finished, tmp_path / "stein")
+    command = [sys.executable, "-m", "nvgd.cli", "plot", tmp_path / "stein"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.close()
+        _, complaints = process.communicate()
+    assert complaints == b""
+    assert process.returncode == 141
+    assert (tmp_path / "stein" / "stein.png").exists()
+
+
+@pytest.mark.xdist_group("stein")
 def test_a_directory_with_other_contents_is_refused_and_left_alone(finished, tmp_path, capsys):
     out = tmp_path / "stein"
     shutil.copytree(finished, out)

@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import operator
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -78,7 +79,10 @@ COMMANDS = {
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; 0 if it worked, 2 if the input was wrong, 130 after Ctrl-C."""
+    """Run one command; 0 if it worked, 2 if the input was wrong, 130 after Ctrl-C.
+
+    141 if nobody reads the output to its end, as in `nvgd plot DIR | head`.
+    """
     arguments = sys.argv[1:] if arguments is None else list(arguments)
     if arguments == ["--version"]:
         print(f"nvgd {nvgd.__version__}")
@@ -93,6 +97,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         )
         keep_compiled_programs()
         _run(command)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # What is left in the buffer would be complained about when the interpreter ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
     except InputError as error:
         print(f"nvgd: {error}", file=sys.stderr)
         return 2
