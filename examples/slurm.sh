@@ -8,8 +8,9 @@
 set -euo pipefail
 
 # Every process must be able to reach the first host at this port; jobs on one host need different ones.
-host=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
-export COORDINATOR="$host:$((20000 + SLURM_JOB_ID % 20000))"
+# The list is read to its end: a `| head -n 1` would break the pipe of scontrol, and with it this script.
+hosts=$(scontrol show hostnames "$SLURM_JOB_NODELIST")
+export COORDINATOR="${hosts%%$'\n'*}:$((20000 + SLURM_JOB_ID % 20000))"
 
 # The directory of --out must be one that all hosts share: all read its checkpoints, the first writes.
 srun bash -c 'exec nvgd sample model.py:target --out results --num-particles 1024 \

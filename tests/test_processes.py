@@ -163,8 +163,8 @@ def test_files_for_clusters_start_the_processes_they_say(tmp_path):
     tools = tmp_path / "bin"
     tools.mkdir()
     log = tmp_path / "log"
-    stand_ins = {
-        "scontrol": "echo node-a; echo node-b",
+    stand_ins = {  # The second host comes late: a reader that stops at the first breaks the pipe.
+        "scontrol": "echo node-a; sleep 0.2; echo node-b",
         "srun": 'for i in 0 1; do SLURM_PROCID=$i SLURM_NTASKS=2 "$@"; done',
         "nvgd": f'echo "$@" >> {log}',
     }
