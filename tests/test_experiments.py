@@ -354,9 +354,9 @@ def test_settings_and_places_are_checked_before_the_first_step(tmp_path, capsys)
         (["covertype", "--batch-size", "1000000000"], "batch_size must be"),
     ]
     for arguments, message in cases:
-        assert code_of(["reproduce", *arguments, "--out", str(out)]) == 2
+        assert main(["reproduce", *arguments, "--out", str(out)]) == 2
         assert message in capsys.readouterr().err
-    assert code_of(["reproduce", "all", "--out", str(occupied.parent)]) == 2
+    assert main(["reproduce", "all", "--out", str(occupied.parent)]) == 2
     assert f"must be new or empty, got {str(occupied)!r}" in capsys.readouterr().err
     # Nothing was begun.
     assert not out.exists()
@@ -369,14 +369,6 @@ def test_all_goes_on_where_there_is_a_run_and_begins_the_others(finished, tmp_pa
     every = All(out=tmp_path, resume=True, seeds=3, data_dir=tmp_path).experiments()
     assert {e.name: e.resume for e in every} == {name: name == "stein" for name in EXPERIMENTS}
     assert [e.data_dir for e in every if isinstance(e, ClassificationExperiment)] == [tmp_path] * 2
-
-
-def code_of(arguments):
-    """The exit code; options that cannot be are refused while they are parsed."""
-    try:
-        return main(arguments)
-    except SystemExit as stop:
-        return stop.code
 
 
 @pytest.mark.xdist_group("stein")

@@ -64,23 +64,47 @@ def test_demo_runs_to_the_end_and_writes_what_it_says(tmp_path, capsys):
         (["demo", "--num-steps", "0"], "num_steps must be a whole number ≥ 1, got 0"),
         (["demo", "--step-size", "-1"], "step_size must be a finite number > 0, got -1.0"),
         (["demo", "--num-particles", "1"], "num_particles must be a whole number ≥ 2, got 1"),
-        (["demo", "--num-seeds", "two"], "num-seeds"),
-        (["demo", "--speed", "1"], "--speed"),
+        (["demo", "--num-seeds", "two"], "--num-seeds must be a whole number, got 'two'; "),
+        (["demo", "--step-size", "small"], "--step-size must be a number, got 'small'; "),
+        (["demo", "--speed", "1"], "options: --speed"),
+        (["demo", "--out"], "missing value for argument '--out'"),
         (["reproduce", "stein", "--seeds", "0"], "seeds must be a whole number ≥ 1, got 0"),
-        (["reproduce", "poetry"], "poetry"),
-        (["reproduce"], "stein"),
-        (["plot"], "directory"),
-        (["dance"], "dance"),
-        ([], "demo"),
+        (["reproduce", "stein", "--seed", "3"], "--seed 3; perhaps you meant --seeds"),
+        (
+            ["reproduce", "poetry"],
+            "options: poetry; accepted: stein, funnel, sweep, covertype, mnist, all; ",
+        ),
+        (
+            ["reproduce"],
+            "a command is missing; accepted: stein, funnel, sweep, covertype, mnist, all; ",
+        ),
+        (["plot"], "missing from nvgd plot: DIRECTORY (A directory that `nvgd reproduce` wrote); "),
+        (
+            ["sample", "model.py:target", "--initial", "middle"],
+            "choice 'middle' for argument '--initial'",
+        ),
+        (["dance"], "options: dance; accepted: sample, demo, reproduce, plot; "),
+        ([], "a command is missing; accepted: sample, demo, reproduce, plot; "),
     ],
 )
-def test_wrong_command_lines_exit_with_2(arguments, pattern, capsys):
-    try:
-        code = main(arguments)
-    except SystemExit as stop:
-        code = stop.code
-    assert code == 2
-    assert pattern in capsys.readouterr().err
+@pytest.mark.parametrize("columns", ["40", "200"])
+def test_wrong_command_lines_are_answered_with_one_sentence(
+    arguments, pattern, columns, capsys, monkeypatch
+):
+    monkeypatch.setenv("COLUMNS", columns)
+    assert main(arguments) == 2
+    error = capsys.readouterr().err
+    assert pattern in error
+    assert error.startswith("nvgd: ")
+    assert error.endswith(".\n")
+    assert len(error.splitlines()) == 1
+
+
+def test_help_is_printed_whole(capsys):
+    with pytest.raises(SystemExit) as end:
+        main(["reproduce", "funnel", "--help"])
+    assert end.value.code == 0
+    assert "--seeds" in capsys.readouterr().out
 
 
 def test_an_output_that_cannot_be_written_is_refused_before_the_work(tmp_path, capsys):

@@ -9,11 +9,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
-import tyro
-from tyro.conf import OmitArgPrefixes, OmitSubcommandPrefixes, Positional, subcommand
+from tyro.conf import Positional, arg, subcommand
 
 import nvgd
-from nvgd import sample_command
+from nvgd import command_line, sample_command
 from nvgd.compilation import keep_compiled_programs
 from nvgd.errors import InputError
 from nvgd.experiments import base, catalogue, demo
@@ -66,7 +65,7 @@ class Reproduce:
 class Plot:
     """Draw the figures of a results directory again, from its records."""
 
-    directory: Positional[Path]
+    directory: Annotated[Positional[Path], arg(metavar="DIRECTORY")]
     """A directory that `nvgd reproduce` wrote."""
 
 
@@ -88,12 +87,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"nvgd {nvgd.__version__}")
         return 0
     try:
-        command = tyro.cli(
+        command = command_line.parse(
             _union(COMMANDS),
-            prog="nvgd",
+            arguments,
+            program="nvgd",
             description="Neural Variational Gradient Descent. `nvgd --version` prints the version.",
-            args=arguments,
-            config=(OmitArgPrefixes, OmitSubcommandPrefixes),
         )
         keep_compiled_programs()
         _run(command)

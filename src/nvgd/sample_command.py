@@ -7,9 +7,9 @@ import sys
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from tyro.conf import Positional
+from tyro.conf import Positional, arg
 
 import nvgd
 from nvgd.errors import InputError, check_count, first_line
@@ -34,8 +34,8 @@ FLOWS: dict[str, Callable[..., ParticleFlow]] = {"nvgd": NVGD, "svgd": SVGD, "ul
 class Sample:
     """Sample a model of your own: prints summary and verdict, writes particles and a report."""
 
-    model: Positional[str]
-    """FILE.py:NAME of a log density (with --dim), a NumPyro model without arguments, a PyMC model
+    model: Annotated[Positional[str], arg(metavar="FILE.py:NAME")]
+    """A log density (with --dim), a NumPyro model without arguments, a PyMC model
     or an nvgd.Target."""
     out: Path = Path("nvgd-results")
     """Directory for report.html, posterior.npz, summary.txt, diagnosis.json, three figures, and the
