@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 from pathlib import Path
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
@@ -47,8 +47,18 @@ class Data(NamedTuple):
     test: Split
 
 
-# One object a step size: seeds then share its compiled program.
-_adam = functools.lru_cache(optax.adam)
+UNIT_ADAM = optax.adam(1.0)
+
+
+def adam(step_size: float) -> optax.GradientTransformation:
+    """Adam with its step size as an argument of its program, which all step sizes then share."""
+    size = jnp.asarray(step_size)
+    return optax.GradientTransformation(UNIT_ADAM.init, jax.tree_util.Partial(_update, size))
+
+
+def _update(size: Array, updates: Any, state: Any, parameters: Any = None) -> tuple[Any, Any]:
+    updates, state = UNIT_ADAM.update(updates, state, parameters)
+    return size * updates, state
 
 
 @functools.lru_cache(maxsize=1)
@@ -132,7 +142,7 @@ class Mnist(ClassificationExperiment):
         if method == "SGLD":
             return SGLD(jnp.asarray(step_size))
         uses_adam = method.endswith("Adam")
-        optimizer = _adam(step_size) if uses_adam else None
+        optimizer = adam(step_size) if uses_adam else None
         # An array, not a number: all step sizes then share one compiled program.
         plain = None if uses_adam else jnp.asarray(step_size)
         if method.startswith("SVGD"):
