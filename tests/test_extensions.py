@@ -46,17 +46,18 @@ def test_cycles_end_at_the_target_itself():
 def test_annealing_finds_the_weight_of_a_mode_where_the_plain_flow_stays():
     mixture = GaussianMixture([[-4.0, 0.0], [4.0, 0.0]], [1.0, 1.0], [0.3, 0.7])
     target = nvgd.Target(mixture.log_density, dim=2)
-    start = jax.random.normal(jax.random.key(1), (200, 2)) - jnp.array([4.0, 0.0])
+    start = jax.random.normal(jax.random.key(1), (100, 2)) - jnp.array([4.0, 0.0])
 
     def share(direction, mover):
-        end = run(direction, mover, target=target, initial=start, num_steps=1000)
+        end = run(direction, mover, target=target, initial=start, num_steps=600)
         return float(jnp.mean(end.particles[:, 0] > 0))
 
     step, schedule = nvgd.Euler(0.2), nvgd.Cycles(power=3.0)
     inner = nvgd.LangevinFraction(nvgd.KernelDirection(), 0.9)
-    assert share(inner, step) < 0.3
+    assert share(inner, step) < 0.1
     annealed = share(nvgd.Annealed(inner, schedule), nvgd.Resampled(step, schedule))
-    assert abs(annealed - 0.7) < 0.1
+    # Three times the standard deviation of the share among as many independent draws.
+    assert abs(annealed - 0.7) < 0.14
 
 
 @pytest.mark.parametrize(
