@@ -71,11 +71,18 @@ def run(options: argparse.Namespace) -> list[Record]:
     stored = _read(options.out)
     wanted = []
     for posterior in load(options.only, options.data_dir):
+        made = reference(posterior, directory)
+        if not made.is_trusted:
+            print(
+                f"{posterior.name}: left out, since its reference cannot be trusted "
+                f"(R-hat {made.r_hat:.3g}, effective size {made.effective_size:.0f})."
+            )
+            continue
         judge = None
         for method, seed in itertools.product(options.methods, range(options.seeds)):
             task = (posterior.name, method, seed)
             if task not in stored:
-                judge = judge or Judge(reference(posterior, directory).draws)
+                judge = judge or Judge(made.draws)
                 print(f"{posterior.name}, {method}, seed {seed}: ", end="", flush=True)
                 stored[task] = _measure(posterior, judge, method, seed)
                 text = json.dumps(list(stored.values()), indent=1)
