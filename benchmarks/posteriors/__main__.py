@@ -69,26 +69,27 @@ def run(options: argparse.Namespace) -> list[Record]:
     directory = reference_directory(options.cache_dir)
     output_directory(options.out.parent)
     stored = _read(options.out)
-    wanted = []
+    wanted, seeds = [], range(options.seeds)
     for posterior in load(options.only, options.data_dir):
-        made = reference(posterior, directory)
-        if not made.is_trusted:
-            print(
-                f"{posterior.name}: left out, since its reference cannot be trusted "
-                f"(R-hat {made.r_hat:.3g}, effective size {made.effective_size:.0f})."
-            )
-            continue
-        judge = None
-        for method, seed in itertools.product(options.methods, range(options.seeds)):
-            task = (posterior.name, method, seed)
-            if task not in stored:
-                judge = judge or Judge(made.draws)
+        tasks = [(posterior.name, *rest) for rest in itertools.product(options.methods, seeds)]
+        missing = [task for task in tasks if task not in stored]
+        if missing:
+            made = reference(posterior, directory)
+            if not made.is_trusted:
+                print(
+                    f"{posterior.name}: left out, since its reference cannot be trusted "
+                    f"(R-hat {made.r_hat:.3g}, effective size {made.effective_size:.0f})."
+                )
+                continue
+            judge = Judge(made.draws)
+            for task in missing:
+                _, method, seed = task
                 print(f"{posterior.name}, {method}, seed {seed}: ", end="", flush=True)
                 stored[task] = _measure(posterior, judge, method, seed)
                 text = json.dumps(list(stored.values()), indent=1)
                 write_atomically(options.out, lambda path, text=text: path.write_text(text))
                 print(f"{_cell([stored[task]])}, {stored[task]['seconds']:.0f} s", flush=True)
-            wanted.append(stored[task])
+        wanted += [stored[task] for task in tasks]
         # Each posterior is a program of its own; dozens of them would fill the memory.
         jax.clear_caches()
     return wanted

@@ -66,9 +66,11 @@ def _refusal(end: SystemExit) -> str | None:
 def _sentence(said: str, arguments: Sequence[str], program: str) -> str:
     """The parser's frame of several sections, as one sentence."""
     sections: list[list[str]] = [[]]
-    for line in COLOURS.sub("", said).splitlines()[1:]:
-        text = line.strip(FRAME) if set(line) <= set(FRAME) else line.strip("│|").strip()
+    lines = COLOURS.sub("", said).splitlines()
+    # The frame's title says less than its contents.
+    for line in lines[1:] or lines:
         # A rule begins a section; so does an empty line, after which the parser explains itself.
+        text = "" if set(line) <= set(FRAME) else line.strip("│|").strip()
         if text:
             sections[-1].append(text)
         elif sections[-1]:
