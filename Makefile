@@ -6,13 +6,15 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 OUT ?= demo-results
 
-.PHONY: help demo test benchmark soak lint types check lock clean
+.PHONY: help demo test test-quick benchmark soak graph lint types check lock clean
 
 help:
 	@echo "make demo   set up and run the two-dimensional funnel: table, figure, animation"
-	@echo "make test   set up and run the tests"
+	@echo "make test   set up and run the tests; under ten minutes on two cores"
+	@echo "make test-quick  the tests for everyday work; about two minutes"
 	@echo "make benchmark  set up and measure: speed beside its limits, then rivals; under 15 minutes"
 	@echo "make soak   set up and measure scaling and faults: devices, large data, kills; about 10 minutes"
+	@echo "make graph  which room of the library imports which"
 	@echo "make check  lint, types and tests, as continuous integration does"
 	@echo "make lock   resolve requirements.lock anew from pyproject.toml"
 	@echo "make clean  remove the environments and the demo's results"
@@ -22,6 +24,13 @@ demo: $(READY)
 
 test: $(READY)
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadgroup
+
+# Without what takes long: other processes, real models, experiments, the snippets of the docs.
+test-quick: $(READY)
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadgroup -m "not slow"
+
+graph: $(READY)
+	$(BIN)/python tools/import_graph.py
 
 # Nothing else should run on the machine meanwhile.
 benchmark: $(READY)

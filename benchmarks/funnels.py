@@ -1,4 +1,4 @@
-"""The default on funnels, driver not given, beside SVGD and ULA at their best step sizes.
+"""The default on funnels, compared with SVGD and ULA at their best step sizes.
 
 python -m benchmarks.funnels [--dims D ...] [--seeds K] [--steps N ...] [--out FILE]
 """
@@ -19,20 +19,19 @@ import numpy as np
 from jaxtyping import Array, Float
 
 import nvgd
-from nvgd.errors import InputError, check_count
-from nvgd.experiments.funnel import funnel_measures
-from nvgd.files import output_directory, write_atomically
-from nvgd.tables import markdown, spread
+from nvgd._support.errors import InputError, check_count
+from nvgd._support.files import output_directory, write_atomically
+from nvgd._support.tables import markdown, mean_and_deviation
+from nvgd.experiments.funnel_measures import NUM_EXACT_SAMPLES, funnel_measures
 
 NUM_PARTICLES = 200
-NUM_EXACT = 20
 STEP_SIZES = (1e-3, 3e-3, 1e-2, 3e-2, 1e-1)
 RIVALS = {"SVGD": nvgd.SVGD, "ULA": nvgd.ULA}
 MEASURES = ("energy", "ks")
 
 
 class TurnedFunnel(eqx.Module):
-    """x ↦ log p(Rx): the driving coordinate is no axis. One compiled program for all R."""
+    """x ↦ log p(Rx), so that the driver is not a coordinate; all R share one compiled program."""
 
     funnel: nvgd.densities.Funnel
     rotation: Float[Array, "d d"]
@@ -43,7 +42,7 @@ class TurnedFunnel(eqx.Module):
 
 
 def main() -> None:
-    """Run what the records do not hold yet, and print the table."""
+    """Run what is missing in the records, and print the table."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.funnels", description=__doc__)
     parser.add_argument("--dims", type=int, nargs="+", default=[2, 5, 10, 20, 40], metavar="D")
     parser.add_argument("--steps", type=int, nargs="+", default=[500, 2000], metavar="N")
@@ -71,10 +70,10 @@ def main() -> None:
 
 
 def _tasks(options: argparse.Namespace) -> Iterator[tuple[str, tuple[Any, ...]]]:
-    """Names and what `_run` needs; seeds last, so that they share a compiled program."""
+    """Names and arguments of `_run`; consecutive seeds share a compiled program."""
     for dim, num_steps in itertools.product(options.dims, options.steps):
         for method in ("NVGD", "NVGD turned", *RIVALS):
-            # SVGD and ULA do not see a rotation: one table serves both.
+            # SVGD and ULA are invariant under rotations and run once.
             for step_size in STEP_SIZES if method in RIVALS else (None,):
                 for seed in range(options.seeds):
                     name = f"{dim}/{num_steps}/{method}/{step_size}/{seed}"
@@ -89,8 +88,8 @@ def _run(
         rotation = jnp.linalg.qr(jax.random.normal(jax.random.key(1000 + seed), (dim, dim)))[0]
     flow = RIVALS[method](jnp.asarray(step_size)) if method in RIVALS else nvgd.NVGD()
     with warnings.catch_warnings():
-        # A step size that is too large is not the best of five.
-        warnings.simplefilter("ignore", nvgd.RunStopped)
+        # A run that stops early counts as the worst of its step sizes.
+        warnings.simplefilter("ignore", nvgd.RunStoppedWarning)
         posterior = nvgd.sample(
             TurnedFunnel(nvgd.densities.Funnel(dim), rotation),
             flow,
@@ -135,13 +134,13 @@ def table(
             }
             best = min(runs, key=lambda size: np.mean([run["energy"] for run in runs[size]]))
             cells = [
-                spread([run[name] for run in runs[best]], digits)
+                mean_and_deviation([run[name] for run in runs[best]], digits)
                 for name, digits in (("energy", 3), ("ks", 3), ("sd", 2))
             ]
             label = method if best is None else f"{method}, ε = {best:g}"
             lines.append([str(dim), str(num_steps), label, *cells])
-        exact = [_exact(dim, i) for i in range(NUM_EXACT)]
-        cells = [spread([values[name] for values in exact], 3) for name in MEASURES]
+        exact = [_exact(dim, i) for i in range(NUM_EXACT_SAMPLES)]
+        cells = [mean_and_deviation([v[name] for v in exact], 3) for name in MEASURES]
         lines.append([str(dim), "", f"{NUM_PARTICLES} exact draws", *cells, "3"])
     return (
         f"{markdown(lines)}\n\nMean ± standard deviation over {seeds} seeds, {NUM_PARTICLES} "

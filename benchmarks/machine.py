@@ -1,4 +1,4 @@
-"""On what a benchmark ran, in general terms."""
+"""The machine that a benchmark ran on, in general terms."""
 
 import datetime
 import importlib.metadata
@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def described() -> dict[str, str]:
-    """Processor cores, versions and date; nothing that names a machine."""
+    """Processor cores, versions and date, without the name of the machine."""
     packages = ("jax", "equinox", "optax", "numpy", "blackjax", "numpyro")
     versions = {name: importlib.metadata.version(name) for name in packages}
     return {
@@ -20,9 +20,9 @@ def described() -> dict[str, str]:
 
 
 def peak_gigabytes() -> float:
-    """The most that this process has had in memory.
+    """Peak memory of this process.
 
-    Not `resource.getrusage`: a process that another one has started inherits its peak there.
+    Not from `resource.getrusage`, where a process inherits the peak of the one that started it.
     """
     status = Path("/proc/self/status").read_text()
     return int(status.split("VmHWM:")[1].split()[0]) / 2**20

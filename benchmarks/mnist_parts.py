@@ -1,4 +1,4 @@
-"""What each part of the default brings to a network of 4594 parameters seen in minibatches.
+"""The default with one part removed, on a network of 4594 parameters in minibatches.
 
 python -m benchmarks.mnist_parts [--seeds K] [--num-particles N] [--num-steps N] [--resume]
 """
@@ -10,32 +10,53 @@ from typing import ClassVar
 
 import nvgd
 from benchmarks.posteriors.ablations import FLOWS
-from nvgd.directions import AbstractDirection, LangevinDirection
-from nvgd.errors import InputError
-from nvgd.experiments.base import DEFAULT, reproduce
+from nvgd._support.errors import InputError
+from nvgd.directions import AbstractDirection, Capabilities, Fit, TargetView
+from nvgd.experiments.base import reproduce
+from nvgd.experiments.methods import DEFAULT
 from nvgd.experiments.mnist import Mnist
-from nvgd.flow import ParticleFlow
+from nvgd.flow.particle_flow import ParticleFlow
+from nvgd.movers import AbstractMover
 
 
-class ScoreAlone(LangevinDirection):
+class ScoreAlone(AbstractDirection[None]):
     """∇log p without repulsion, network or noise: every particle climbs to a mode."""
 
+    def init(self, particles, *, key):
+        """Nothing to remember."""
+        del particles, key
+
+    def fit(self, particles, scores, state, *, view, key):
+        """The score."""
+        del particles, state, view, key
+        return Fit(scores, None, None, {})
+
     @property
-    def noise_share(self):
-        """None."""
-        return 0.0
+    def capabilities(self):
+        """Particles do not interact, and no noise is added."""
+        return Capabilities(depends_on="itself")
 
 
-class CappedByEnsemble(nvgd.Capped):
-    """Caps from the velocities of all particles, as without minibatches, in place of Adam's."""
+class NoiseFreeView(TargetView):
+    """A view that hides that its scores come from minibatches."""
 
-    def _moved(self, particles, velocities, of_all, state, step, is_noisy):
-        del is_noisy
-        return super()._moved(particles, velocities, of_all, state, step, False)
+    @property
+    def is_noisy(self):
+        """No."""
+        return False
+
+
+class CappedByEnsemble(nvgd.movers.Capped):
+    """Caps from the velocities of all particles, as without minibatches, instead of Adam's."""
+
+    def __call__(self, aim, state, *, step, key):
+        """A capped step for scores without noise."""
+        view = NoiseFreeView(aim.view.target, aim.view.frame, aim.view.batch)
+        return super().__call__(aim._replace(view=view), state, step=step, key=key)
 
 
 def _with(
-    direction: AbstractDirection | None = None, mover: nvgd.Capped | None = None
+    direction: AbstractDirection | None = None, mover: AbstractMover | None = None
 ) -> ParticleFlow:
     default = nvgd.NVGD()
     return ParticleFlow(default.coordinates, direction or default.direction, mover or default.mover)
@@ -46,13 +67,13 @@ FORMS: dict[str, ParticleFlow] = {
     "without the network": FLOWS["without_network"],
     "without repulsion and network": _with(direction=ScoreAlone()),
     "without coordinates": FLOWS["without_coordinates"],
-    "caps of the ensemble": _with(mover=CappedByEnsemble()),
+    "caps of the ensemble": _with(mover=nvgd.movers.Reborn(CappedByEnsemble())),
 }
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MnistParts(Mnist):
-    """The forms above on a smaller scale than `nvgd reproduce mnist`: one epoch."""
+    """The forms above on a smaller scale than `nvgd reproduce mnist`, for one epoch."""
 
     num_particles: int = 40
     num_steps: int = 420
@@ -72,7 +93,7 @@ class MnistParts(Mnist):
 
 
 def main() -> None:
-    """Run what the records do not hold yet, print the table, draw the figure."""
+    """Run what is missing in the records, print the table, draw the figure."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.mnist_parts", description=__doc__)
     parser.add_argument("--seeds", type=int, default=MnistParts.seeds, metavar="K")
     parser.add_argument("--num-particles", type=int, default=MnistParts.num_particles, metavar="N")

@@ -1,4 +1,4 @@
-"""docs/benchmarks.md from the results of `make benchmark`.
+"""Write docs/benchmarks.md from the results of `make benchmark`.
 
 python -m benchmarks.report [--results DIRECTORY] [--docs DIRECTORY]
 """
@@ -16,7 +16,7 @@ TEMPLATE = Path(__file__).with_name("report-template.md")
 
 
 def main() -> None:
-    """Write the page and copy the figures."""
+    """Write the page, and copy the figures to docs/images."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.report", description="Write docs/benchmarks.md from results."
     )

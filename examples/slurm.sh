@@ -1,5 +1,5 @@
 #!/bin/bash
-# One run on several hosts: `sbatch examples/slurm.sh`. Submitted again, it goes on where it was.
+# One run on several hosts: `sbatch examples/slurm.sh`. Submitted again, it continues from its last checkpoint.
 #SBATCH --job-name=nvgd
 #SBATCH --nodes=2
 #SBATCH --ntasks-per-node=1
@@ -7,11 +7,11 @@
 #SBATCH --requeue
 set -euo pipefail
 
-# Every process must be able to reach the first host at this port; jobs on one host need different ones.
-# The list is read to its end: a `| head -n 1` would break the pipe of scontrol, and with it this script.
+# Every process must be able to reach the first host at this port; jobs on the same host need different ports.
+# The whole list is read: `| head -n 1` would break the pipe of scontrol, and pipefail would end this script.
 hosts=$(scontrol show hostnames "$SLURM_JOB_NODELIST")
 export COORDINATOR="${hosts%%$'\n'*}:$((20000 + SLURM_JOB_ID % 20000))"
 
-# The directory of --out must be one that all hosts share: all read its checkpoints, the first writes.
+# All hosts must share the directory of --out: all read its checkpoints, the first writes them.
 srun bash -c 'exec nvgd sample model.py:target --out results --num-particles 1024 \
     --coordinator "$COORDINATOR" --num-processes "$SLURM_NTASKS" --process-id "$SLURM_PROCID"'

@@ -2,7 +2,7 @@
 
 python -m benchmarks.diagnostics [--seeds K] [--only TEXT ...] [--out FILE]
 
-Cases that are not asked for keep the record that the file has of them.
+Cases that are not chosen keep their record in the file.
 """
 
 import argparse
@@ -16,15 +16,15 @@ from typing import Any
 import jax
 
 from benchmarks.diagnostics.cases import Case, cases
-from nvgd.errors import InputError, check_count
-from nvgd.files import output_directory, write_atomically
-from nvgd.tables import markdown
+from nvgd._support.errors import InputError, check_count
+from nvgd._support.files import output_directory, write_atomically
+from nvgd._support.tables import markdown
 
 Record = dict[str, Any]
 
 
 def main() -> None:
-    """Diagnose every case, and print how often the verdict was right."""
+    """Diagnose the chosen cases, and print how often the verdict was right."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.diagnostics",
         description="How often Posterior.diagnose is right.",
@@ -38,7 +38,7 @@ def main() -> None:
         output_directory(options.out.parent)
     except InputError as error:
         parser.exit(2, f"{error}\n")
-    # Runs that are meant to fail say so; here it is the verdict that counts.
+    # Runs that are meant to fail warn; here only the verdict counts.
     warnings.simplefilter("ignore", UserWarning)
     records = _read(options.out)
     for case in cases():
@@ -48,7 +48,7 @@ def main() -> None:
             print(" | ".join(_row(record)), f"({record['seconds']:.0f} s)", flush=True)
             text = json.dumps(list(records.values()), indent=1) + "\n"
             write_atomically(options.out, lambda path, text=text: path.write_text(text))
-            # Each density is a program of its own; dozens of them would fill the memory.
+            # Every density has its own programs; dozens of them would fill the memory.
             jax.clear_caches()
     names = [f"{case.group}: {case.name}" for case in cases()]
     print(table([records[name] for name in names if name in records]))
@@ -96,7 +96,7 @@ def _row(record: Record) -> tuple[str, ...]:
 
 
 def table(records: list[Record]) -> str:
-    """One row a case, and one a group."""
+    """One row per group, then one row per case."""
     head = ("case", "alarm", "right verdict", "verdicts")
     totals: dict[str, collections.Counter[str]] = {}
     for record in records:

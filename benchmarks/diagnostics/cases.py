@@ -1,4 +1,4 @@
-"""Posteriors of which it is known whether they are good, and if not, what is wrong with them."""
+"""Posteriors whose quality is known: good ones, and ones with a known fault."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -9,8 +9,8 @@ import numpy as np
 
 import nvgd
 from nvgd.densities import AbstractDensity, Banana, Funnel, Gaussian, GaussianMixture, Ring
-from nvgd.kernels import RBF
-from nvgd.starts import AbstractStart
+from nvgd.running.starts import AbstractStart
+from nvgd.stein import RBF
 
 GOOD = ("converged",)
 CLOSE = ("variance too small",)
@@ -20,20 +20,20 @@ MODES = ("multimodal disagreement",)
 
 
 class Case(NamedTuple):
-    """A kind of posterior, one for every seed."""
+    """A kind of posterior, with one posterior per seed."""
 
     group: str
     name: str
     right: tuple[str, ...]
-    """Verdicts that are right."""
+    """The right verdicts."""
     make: Callable[[int], nvgd.Posterior]
     num_replicates: int = 0
     max_seeds: int = 1000
-    """Runs that are enough where each one takes long."""
+    """The most runs, for cases in which a run takes long."""
 
 
 def correlated(dim: int, correlation: float = 0.5) -> Gaussian:
-    """Correlation falling with the distance of coordinates, scales from 0.1 to 10."""
+    """A normal with correlations that fall with distance, and scales from 0.1 to 10."""
     index = np.arange(dim)
     scales = np.geomspace(0.1, 10.0, dim) if dim > 1 else np.ones(1)
     matrix = correlation ** np.abs(index[:, None] - index)
@@ -54,11 +54,10 @@ DENSITIES: dict[str, AbstractDensity] = {
 
 
 def given(density: AbstractDensity, particles: Any) -> nvgd.Posterior:
-    """Particles as if a run without a history had ended there."""
+    """A posterior of these particles, without the history of a run."""
     particles = jnp.asarray(particles)
-    return nvgd.Posterior(
-        particles, {}, {}, "completed", 1, "given", 0, nvgd.Target(density.log_density, density.dim)
-    )
+    target = nvgd.Target(density.log_density, density.dim)
+    return nvgd.Posterior(particles, {}, {}, "completed", 1, "given", 0, target=target)
 
 
 def exact(density: AbstractDensity, num: int) -> Callable[[int], nvgd.Posterior]:
@@ -69,7 +68,7 @@ def exact(density: AbstractDensity, num: int) -> Callable[[int], nvgd.Posterior]
 def changed(
     density: AbstractDensity, num: int, change: Callable[[np.ndarray], np.ndarray]
 ) -> Callable[[int], nvgd.Posterior]:
-    """Independent draws, spoilt."""
+    """Independent draws with a change that makes them wrong."""
     return lambda seed: given(density, change(np.array(density.sample(jax.random.key(seed), num))))
 
 
@@ -90,12 +89,12 @@ def sampled(
 
 
 def shrunk(factor: float) -> Callable[[np.ndarray], np.ndarray]:
-    """All deviations from the mean times a factor."""
+    """Deviations from the mean multiplied by a factor."""
     return lambda x: x.mean(axis=0) + factor * (x - x.mean(axis=0))
 
 
 def flattened(factor: float) -> Callable[[np.ndarray], np.ndarray]:
-    """Only the narrowest principal direction shrunk."""
+    """Deviations along the narrowest principal direction multiplied by a factor."""
 
     def change(x: np.ndarray) -> np.ndarray:
         centred = (x - x.mean(axis=0)) / x.std(axis=0)
@@ -107,27 +106,27 @@ def flattened(factor: float) -> Callable[[np.ndarray], np.ndarray]:
 
 
 def shifted(amount: float) -> Callable[[np.ndarray], np.ndarray]:
-    """One coordinate beside the target, in standard deviations."""
+    """The last coordinate shifted by a number of standard deviations."""
     return lambda x: x + amount * x.std(axis=0) * np.eye(x.shape[1])[-1]
 
 
 def copied(num_distinct: int) -> Callable[[np.ndarray], np.ndarray]:
-    """Copies of a few."""
+    """Copies of `num_distinct` draws."""
     return lambda x: x[np.arange(len(x)) % num_distinct]
 
 
 class OneSide(AbstractStart):
-    """All particles of an ensemble on the same side, which differs between ensembles."""
+    """All particles near one corner, chosen at random for each ensemble."""
 
     def draw(self, target, num, key):
-        """Around a random corner."""
+        """Normal draws around the corner."""
         corner_key, key = jax.random.split(key)
         corner = 4.0 * jax.random.rademacher(corner_key, (1, target.dim), float)
         return corner + jax.random.normal(key, (num, target.dim))
 
 
 def cases() -> list[Case]:
-    """All of them: what is good first."""
+    """All cases, good ones first."""
     exact_draws = [
         Case("exact draws", f"{name}, n = {num}", GOOD, exact(density, num))
         for name, density in DENSITIES.items()

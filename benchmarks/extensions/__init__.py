@@ -1,1 +1,1 @@
-"""What the extensions bring on the targets of the paper."""
+"""Measurements of the extensions: `python -m benchmarks.extensions`."""

@@ -1,4 +1,4 @@
-"""Measure the extensions: a table each, into docs/results/extensions.
+"""Measure the extensions, one table each, in docs/results/extensions.
 
 python -m benchmarks.extensions [--only NAME ...] [--seeds K] [--out DIRECTORY]
 """
@@ -8,9 +8,9 @@ import time
 from pathlib import Path
 
 from benchmarks.extensions import exactness, flows, minibatches
-from nvgd.errors import InputError, check_choice, check_count
-from nvgd.files import output_directory, write_atomically
-from nvgd.tables import markdown
+from nvgd._support.errors import InputError, check_choice, check_count
+from nvgd._support.files import output_directory, write_atomically
+from nvgd._support.tables import markdown
 
 MEASUREMENTS = {
     "langevin-fraction": flows.langevin_fraction,
@@ -32,9 +32,10 @@ MEASUREMENTS = {
 
 
 def main() -> None:
-    """Make the tables that were asked for, one file each."""
+    """Write the chosen tables, one file each."""
     parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.extensions", description="Measure what the extensions bring."
+        prog="python -m benchmarks.extensions",
+        description="Measure the extensions, one table each.",
     )
     parser.add_argument("--only", nargs="+", metavar="NAME", default=list(MEASUREMENTS))
     parser.add_argument("--seeds", type=int, default=3, metavar="K", help="seeds 0 to K − 1")

@@ -24,7 +24,7 @@ def invariance(seeds: int) -> Table:
     rows: Table = [("moves", "target", "acceptance", "p, first", "p, second")]
     for name, method in (
         ("MALA, ε = .4", nvgd.MALA(0.4)),
-        ("NVGD on halves, ε = .4", nvgd.MetropolisNVGD(0.4, width=16, max_inner_steps=5)),
+        ("NVGD on halves, ε = .4", nvgd.NVGD.metropolis(0.4, width=16, max_inner_steps=5)),
         ("ULA, ε = .4, not corrected", nvgd.ULA(0.4)),
     ):
         for label, density in (("funnel", Funnel(2)), ("banana", Banana())):
@@ -102,7 +102,7 @@ def evidence(seeds: int) -> Table:
 def _evidence_cases():
     paper = nvgd.NVGD.paper(0.05, **NETWORK)
     gaussian = Gaussian([1.0, -1.0], [[1.0, 0.5], [0.5, 1.0]])
-    whitened = nvgd.SVGD(0.3, coordinates=nvgd.Whitened())
+    whitened = nvgd.SVGD(0.3, coordinates=nvgd.coordinates.Whitened())
     yield (
         "normal, d = 2, SVGD",
         0.0,
@@ -118,7 +118,7 @@ def _evidence_cases():
         {"num_particles": 200, "num_steps": 150},
     )
     target, truth = _regression()
-    curved = nvgd.SVGD(0.3, coordinates=nvgd.Curved())
+    curved = nvgd.SVGD(0.3, coordinates=nvgd.coordinates.Curved())
     yield (
         "conjugate regression, d = 4, SVGD",
         truth,
@@ -127,14 +127,14 @@ def _evidence_cases():
         {"num_particles": 200, "num_steps": 100},
     )
     for dim, inner, particles in ((2, 20, 200), (10, 30, 500)):
-        witness = nvgd.MLP(dim, width=32, key=jax.random.key(1)).zeroed()
+        witness = nvgd.stein.MLP(dim, width=32, key=jax.random.key(1)).zeroed()
         adaptive = nvgd.NVGD.paper(
             0.05,
             witness=witness,
             learning_rate=2e-3,
             max_inner_steps=inner,
             patience=inner,
-            coordinates=nvgd.Adaptive(),
+            coordinates=nvgd.coordinates.Adaptive(),
         )
         options = {"num_particles": particles, "num_steps": 120}
         yield f"funnel, d = {dim}, NVGD", 0.0, target_of(Funnel(dim)), adaptive, options
@@ -165,7 +165,7 @@ def determinants(seeds: int) -> Table:
         density = Gaussian(np.ones(dim), np.linspace(0.5, 2.0, dim))
         transport = nvgd.learn_transport(
             target_of(density),
-            nvgd.SVGD(1.0, coordinates=nvgd.Whitened()),
+            nvgd.SVGD(1.0, coordinates=nvgd.coordinates.Whitened()),
             num_particles=200,
             num_steps=50,
         )

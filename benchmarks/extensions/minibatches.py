@@ -17,12 +17,15 @@ def noise_models(seeds: int) -> Table:
         ula = 1 / (1 - step_size * num_rows / 2)
         brought = step_size * noise / 2
         measured = []
-        for mover in (nvgd.Euler(step_size), nvgd.NoiseAware(nvgd.Euler(step_size), num_parts=5)):
+        for mover in (
+            nvgd.movers.Euler(step_size),
+            nvgd.movers.NoiseAware(nvgd.movers.Euler(step_size), num_parts=5),
+        ):
             ratios = []
             for seed in range(seeds):
                 posterior = nvgd.sample(
                     target,
-                    flow(nvgd.LangevinDirection(), mover),
+                    flow(nvgd.directions.Langevin(), mover),
                     initial=jnp.zeros((20, 1)),
                     num_steps=20_000,
                     thin=10,
@@ -32,7 +35,7 @@ def noise_models(seeds: int) -> Table:
                 states = np.asarray(posterior.particles, np.float64)[2000:]
                 ratios.append(num_rows * np.mean(states**2))
             measured.append(cell(ratios, 2))
-        # More noise than is injected cannot be taken off.
+        # NoiseAware can remove at most the noise that it would inject.
         rest = max(brought - 1, 0.0)
         rows.append(
             (
@@ -52,14 +55,14 @@ def noisy_flows(seeds: int) -> Table:
     target, noise = _location(num_rows, batch_size, 0.16)
     rows: Table = [("steps", "variance over the target's", "noise share of the batches")]
     for name, mover in (
-        ("plain", nvgd.Euler(step_size)),
-        ("NoiseAware", nvgd.NoiseAware(nvgd.Euler(step_size), num_parts=5)),
+        ("plain", nvgd.movers.Euler(step_size)),
+        ("NoiseAware", nvgd.movers.NoiseAware(nvgd.movers.Euler(step_size), num_parts=5)),
     ):
         ratios = []
         for seed in range(seeds):
             posterior = nvgd.sample(
                 target,
-                flow(nvgd.KernelDirection(rescale=True), mover),
+                flow(nvgd.directions.Kernel(rescale=True), mover),
                 initial=0.03 * jax.random.normal(jax.random.key(seed), (50, 1)),
                 num_steps=3000,
                 thin=5,
@@ -87,31 +90,33 @@ def stochastic_stein(seeds: int) -> Table:
 
     options = {"learning_rate": 3e-3, "max_inner_steps": 20, "patience": 20}
     rows: Table = [
-        ("training", "rows a step", "sd of the mean's jitter over target sd", "sd over target sd")
+        ("training", "rows per step", "sd of the mean's jitter over target sd", "sd over target sd")
     ]
     precision = 1 + 20
     sd = precision**-0.5
     for name, direction, batch_size, cost in (
-        ("fixed batch of 10", nvgd.NeuralDirection(**options), 10, 10),
+        ("fixed batch of 10", nvgd.directions.Neural(**options), 10, 10),
         (
             "refreshed, 4 more batches of 10",
-            nvgd.StochasticStein(nvgd.NeuralDirection(**options), num_batches=4),
+            nvgd.directions.Stochastic(nvgd.directions.Neural(**options), num_batches=4),
             10,
             50,
         ),
         (
             "refreshed, each particle its own",
-            nvgd.StochasticStein(nvgd.NeuralDirection(**options), num_batches=4, independent=True),
+            nvgd.directions.Stochastic(
+                nvgd.directions.Neural(**options), num_batches=4, independent=True
+            ),
             10,
-            "10 + 40 a particle",
+            "10 + 40 per particle",
         ),
-        ("fixed batch of 50", nvgd.NeuralDirection(**options), 50, 50),
+        ("fixed batch of 50", nvgd.directions.Neural(**options), 50, 50),
     ):
         jitters, spreads = [], []
         for seed in range(seeds):
             posterior = nvgd.sample(
                 target(batch_size),
-                flow(direction, nvgd.Euler(0.02)),
+                flow(direction, nvgd.movers.Euler(0.02)),
                 initial=sd * jax.random.normal(jax.random.key(seed), (100, 2)),
                 num_steps=600,
                 thin=5,

@@ -1,4 +1,4 @@
-"""Samplers on posteriors that none of them was tuned for: a table and its records.
+"""Samplers on posteriors that none of them was tuned for: a table, and its records.
 
 python -m benchmarks.posteriors [--only NAME ...] [--methods NAME ...] [--seeds K] [--out FILE]
 """
@@ -22,15 +22,15 @@ from benchmarks.posteriors.models_held_out import HELD_OUT
 from benchmarks.posteriors.posterior import BenchmarkPosterior
 from benchmarks.posteriors.references import reference, reference_directory
 from benchmarks.posteriors.rivals import METHODS, RIVALS
-from nvgd.errors import InputError, check_choice, check_count
-from nvgd.files import output_directory, write_atomically
-from nvgd.tables import markdown
+from nvgd._support.errors import InputError, check_choice, check_count
+from nvgd._support.files import output_directory, write_atomically
+from nvgd._support.tables import markdown
 
 Record = dict[str, Any]
 
 
 def main() -> None:
-    """Run what the records do not hold yet, and print the table of all that was asked for."""
+    """Run what is missing in the records, and print the table of the chosen posteriors."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.posteriors",
         description="Judge samplers on posteriors that none of them was tuned for.",
@@ -40,7 +40,7 @@ def main() -> None:
         "--only",
         nargs="+",
         metavar="NAME",
-        help=f"of {listed}; held_out: those that had no part in the development",
+        help=f"of {listed}; held_out: all that were not used in the development",
     )
     parser.add_argument(
         "--methods",
@@ -51,8 +51,8 @@ def main() -> None:
     )
     parser.add_argument("--seeds", type=int, default=1, metavar="K", help="seeds 0 to K − 1")
     parser.add_argument("--out", type=Path, default=Path("results/posteriors.json"))
-    parser.add_argument("--data-dir", type=Path, help="where uci_regression.npz is")
-    parser.add_argument("--cache-dir", type=Path, help="where references are kept")
+    parser.add_argument("--data-dir", type=Path, help="directory of uci_regression.npz")
+    parser.add_argument("--cache-dir", type=Path, help="directory of the references")
     options = parser.parse_args()
     try:
         records = run(options)
@@ -62,7 +62,7 @@ def main() -> None:
 
 
 def run(options: argparse.Namespace) -> list[Record]:
-    """All records asked for, of which those already in the file are not made again."""
+    """The chosen records: read from the file, or made if they are missing."""
     check_count("--seeds", options.seeds)
     for method in options.methods:
         check_choice("--methods", method, METHODS)
@@ -90,7 +90,7 @@ def run(options: argparse.Namespace) -> list[Record]:
                 write_atomically(options.out, lambda path, text=text: path.write_text(text))
                 print(f"{_cell([stored[task]])}, {stored[task]['seconds']:.0f} s", flush=True)
         wanted += [stored[task] for task in tasks]
-        # Each posterior is a program of its own; dozens of them would fill the memory.
+        # Every posterior has its own programs; dozens of them would fill the memory.
         jax.clear_caches()
     return wanted
 
@@ -100,7 +100,7 @@ def _measure(posterior: BenchmarkPosterior, judge: Judge, method: str, seed: int
     outcome = METHODS[method](posterior, judge, seed)
     seconds = time.perf_counter() - started
     judgement = dataclasses.asdict(outcome.judgement)
-    # JSON knows no infinity.
+    # JSON has no infinity.
     finite = {name: value if math.isfinite(value) else None for name, value in judgement.items()}
     return {
         "posterior": posterior.name,
@@ -129,7 +129,7 @@ def _read(path: Path) -> dict[tuple[str, str, int], Record]:
 
 
 def table(records: Sequence[Record], methods: Sequence[str]) -> str:
-    """One row a posterior, one column a method."""
+    """One row per posterior, one column per method."""
     names = dict.fromkeys((row["posterior"], row["dim"]) for row in records)
     rows = [("posterior", "d", *methods)]
     for name, dim in names:

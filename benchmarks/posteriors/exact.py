@@ -1,4 +1,4 @@
-"""Exact draws of posteriors that are Gaussian given one or two of their coordinates."""
+"""Exact draws from posteriors that are Gaussian given one or two of their coordinates."""
 
 from collections.abc import Sequence
 
@@ -9,9 +9,9 @@ from jaxtyping import Array
 
 from benchmarks.posteriors.posterior import LogDensity, double_precision
 
-# Beyond this many nats below the peak lies less than a millionth of the mass.
+# Less than a millionth of the mass lies this many nats below the peak.
 DEPTH = 18.0
-# Points a hyperparameter, when there are one or two of them.
+# Grid points per hyperparameter, if there are one or two of them.
 GRID_SIZES = {1: 4000, 2: 200}
 
 
@@ -26,11 +26,12 @@ def conditionally_gaussian_draws(
 ) -> np.ndarray:
     """Draw from p(φ, β), where log p is quadratic in β given φ, the one or two hyperparameters.
 
-    p(φ) = ∫ p(φ, β) dβ is known in closed form; φ is drawn from it on a grid so fine that the
-    uniform spread inside a cell is below a thousandth of its variance, then β given φ exactly.
+    p(φ) = ∫ p(φ, β) dβ has a closed form. φ is drawn from it on a grid whose cells are so small
+    that uniform draws inside a cell add less than a thousandth to the variance; then β given φ is
+    drawn exactly.
 
     Arguments:
-        widest: an interval that is sure to hold each φ; the grid is fitted to the mass inside it.
+        widest: an interval that contains every φ; the grid is fitted to the mass inside it.
     """
     hyper = np.array(hyperparameters)
     rest = np.setdiff1d(np.arange(dim), hyper)
@@ -43,7 +44,7 @@ def conditionally_gaussian_draws(
             """Mean, Cholesky factor of the precision, and log p(φ)."""
             mean = jnp.zeros(len(rest))
             factor = jnp.linalg.cholesky(-jax.hessian(joint, 1)(phi, mean))
-            for _ in range(3):  # one Newton step is exact but for rounding
+            for _ in range(3):  # one Newton step is exact up to rounding
                 slope = jax.grad(joint, 1)(phi, mean)
                 mean = mean + jax.scipy.linalg.cho_solve((factor, True), slope)
             log_mass = joint(phi, mean) - jnp.sum(jnp.log(jnp.diagonal(factor)))
@@ -81,12 +82,12 @@ def conditionally_gaussian_draws(
 def _evaluate(log_masses, axes: Sequence[np.ndarray]) -> np.ndarray:
     grid = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1)
     values = np.asarray(log_masses(jnp.asarray(grid.reshape(-1, len(axes)))))
-    # At the ends of the widest interval a precision matrix may overflow or lose its rank.
+    # At the ends of the widest interval a precision matrix can overflow or be singular.
     return np.where(np.isfinite(values), values, -np.inf).reshape(grid.shape[:-1])
 
 
 def _narrowed(axes: Sequence[np.ndarray], log_mass: np.ndarray) -> list[np.ndarray]:
-    """Keep of each axis what is within `DEPTH` of the peak, and a point on either side."""
+    """The part of each axis within `DEPTH` of the peak, plus one point on either side."""
     is_in = log_mass > log_mass.max() - DEPTH
     kept = []
     for number, axis in enumerate(axes):

@@ -1,4 +1,4 @@
-"""How far a sample is from the reference draws, beside exact draws of the same number."""
+"""Distances of a sample from the reference draws, relative to exact samples of the same size."""
 
 import dataclasses
 import math
@@ -15,13 +15,13 @@ SEED = 7
 
 @dataclasses.dataclass(frozen=True)
 class Judgement:
-    """Distances of one sample from the reference; all infinite if it is not finite."""
+    """Distances of one sample from the reference; infinite if the sample is not finite."""
 
     energy_ratio: float
-    """Standardised energy distance over its mean for exact draws; about 1 is as good as exact."""
+    """Standardised energy distance over its mean for exact draws: about 1 for exact draws."""
     energy_distance: float
     smallest_sd_ratio: float
-    """Over the coordinates, standard deviation of the sample by that of the reference."""
+    """Smallest ratio, over coordinates, of the standard deviation to that of the reference."""
     largest_sd_ratio: float
     largest_ks: float
     """Largest Kolmogorov-Smirnov distance over the coordinates."""
@@ -31,15 +31,15 @@ DIVERGED = Judgement(*[math.inf] * 5)
 
 
 class Judge:
-    """Compares samples to one reference.
+    """Compares samples with one reference.
 
-    One half of the reference is what samples are measured against; the other half, cut into
-    samples of 256, says how exact draws would fare.
+    Samples are measured against one half of the reference. The other half, in samples of 256,
+    gives the distances of exact draws.
     """
 
     def __init__(self, draws: np.ndarray):
         draws = np.asarray(draws, np.float64)
-        # The whole reference sets the scale; chains are mixed, so that both halves see all.
+        # The whole reference sets the scales; it is shuffled, so that both halves hold all chains.
         self.mean, self.sd = draws.mean(axis=0), draws.std(axis=0)
         shuffled = np.random.default_rng(SEED).permutation(self._standardised(draws))
         half = len(draws) // 2

@@ -1,4 +1,4 @@
-"""The development set, and the one that had no part in the development: every posterior by name.
+"""Every posterior by name: the development set, and the set that was not used in it.
 
 POSTERIORS["diabetes_raw"](None).log_density
 """
@@ -14,11 +14,11 @@ from benchmarks.posteriors.models_held_out import HELD_OUT
 from benchmarks.posteriors.models_regression import uci_regression
 from benchmarks.posteriors.posterior import BenchmarkPosterior, Builder, DataMissing
 from nvgd import densities
-from nvgd.errors import check_choice
+from nvgd._support.errors import check_choice
 
 
 def _of_density(name: str, description: str, density: Callable[[], densities.AbstractDensity]):
-    """A builder from one of the library's own densities, which bring exact draws along."""
+    """A builder from one of the library's own densities, which have exact draws."""
 
     def build(data_dir: Path | None) -> BenchmarkPosterior:
         del data_dir
@@ -81,9 +81,9 @@ ALL_HELD_OUT = "held_out"
 def load(
     names: Iterable[str] | None = None, data_dir: Path | None = None
 ) -> list[BenchmarkPosterior]:
-    """The posteriors of these names, or the development set; without their data they are left out.
+    """The posteriors with these names, or the development set; those without data are left out.
 
-    The name `held_out` stands for all that had no part in the development.
+    The name `held_out` stands for all that were not used in the development.
     """
     builders = {**POSTERIORS, **HELD_OUT}
     wanted = list(POSTERIORS if names is None else names)

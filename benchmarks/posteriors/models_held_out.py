@@ -1,6 +1,6 @@
-"""Models that had no part in any choice, written in NumPyro as people write them first.
+"""Models that were not used in the development, in the first form that a user of NumPyro writes.
 
-Every one has data of its own, drawn from the model. The log densities are over NumPyro's
+Every model has its own data, drawn from the model. The log densities are over NumPyro's
 unconstrained space.
 """
 
@@ -79,13 +79,15 @@ def student_t_regression(rng: np.random.Generator) -> tuple[Callable, tuple]:
 
 
 def standardised_spending(features: np.ndarray, spending: np.ndarray) -> Reparametrisation:
-    """Weights about the least squares fit, in units of its errors; NUTS does not find the posterior
-    from far away in units of its own."""
+    """Weights about the least squares fit, in units of its errors.
+
+    In the original units, NUTS does not find the posterior from far away.
+    """
     centre, *_ = np.linalg.lstsq(features, spending, rcond=None)
     errors = 300 * np.linalg.inv(np.linalg.cholesky(features.T @ features)).T
 
     def restore(z):
-        # By name: freedom and scale, both as logarithms, then the weights.
+        # Sorted by name: log freedom, log scale, then the weights.
         return jnp.concatenate([z[:1], z[1:2] + np.log(300.0), centre + errors @ z[2:]])
 
     return Reparametrisation(restore, lambda z: jnp.zeros((), z.dtype))

@@ -1,4 +1,4 @@
-"""Hierarchical models, in the centred form in which people write them first."""
+"""Hierarchical models, in the centred form."""
 
 from pathlib import Path
 

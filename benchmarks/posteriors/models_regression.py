@@ -27,8 +27,7 @@ def linear_regression(
     design = np.column_stack([np.ones(num_rows), features])
     spread = outcome.std()
     scales = np.concatenate([[100 * spread], 2.5 * spread / features.std(axis=0)])
-    # |y − Xw|² = |R(w − ŵ)|² + |y − Xŵ|²: as cheap as it gets, and with nothing to cancel in single
-    # precision.
+    # |y − Xw|² = |R(w − ŵ)|² + |y − Xŵ|²: cheap, and without cancellation in single precision.
     triangle = np.linalg.qr(design, mode="r")
     estimate = np.linalg.lstsq(design, outcome, rcond=None)[0]
     residual = np.sum((outcome - design @ estimate) ** 2)

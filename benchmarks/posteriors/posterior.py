@@ -1,4 +1,4 @@
-"""What a posterior of the development set is."""
+"""A posterior of the benchmark, and the data that some of them need."""
 
 import contextlib
 import dataclasses
@@ -10,18 +10,18 @@ import jax
 import numpy as np
 from jaxtyping import Array, Float
 
-from nvgd.errors import InputError
+from nvgd._support.errors import InputError
 
 LogDensity = Callable[[Float[Array, " d"]], Float[Array, ""]]
 
 
 class DataMissing(InputError):
-    """The data of a posterior are not on this machine; it is left out."""
+    """The data of a posterior are missing on this machine."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Reparametrisation:
-    """Coordinates z in which the posterior is easy for NUTS; its own are x = `restore`(z)."""
+    """Coordinates z in which NUTS samples the posterior well; x = `restore`(z)."""
 
     restore: Callable[[Float[Array, " d"]], Float[Array, " d"]]
     log_jacobian: Callable[[Float[Array, " d"]], Float[Array, ""]]
@@ -30,10 +30,10 @@ class Reparametrisation:
 
 @dataclasses.dataclass(frozen=True)
 class BenchmarkPosterior:
-    """A log density on R^d, up to a constant, and the way to its reference draws.
+    """A log density on R^d, up to a constant, and how its reference draws are made.
 
-    Data enter the log densities as double-precision NumPy constants, so that the same function
-    is exact under JAX's 64-bit mode and rounds them to single precision without it.
+    Data enter the log density as NumPy constants in double precision: JAX's 64-bit mode uses them
+    as they are, and single precision rounds them.
     """
 
     name: str
@@ -41,9 +41,9 @@ class BenchmarkPosterior:
     description: str
     log_density: LogDensity
     draw: Callable[[int, int], np.ndarray] | None = None
-    """Exact, independent draws (n, d) from a seed and n; None where only NUTS will do."""
+    """Exact, independent draws (n, d) from a seed and n; None if the reference is by NUTS."""
     easy: Reparametrisation | None = None
-    """For NUTS; the posterior's own coordinates if omitted."""
+    """The coordinates for NUTS; those of the posterior if omitted."""
 
 
 Builder = Callable[[Path | None], BenchmarkPosterior]
@@ -51,15 +51,15 @@ Builder = Callable[[Path | None], BenchmarkPosterior]
 
 @contextlib.contextmanager
 def double_precision() -> Iterator[None]:
-    """JAX's 64-bit mode for a while."""
+    """JAX's 64-bit mode inside the context."""
     with jax.enable_x64(True):
         yield
-    # JAX hands traces with double-precision constants on to single-precision callers.
+    # Otherwise JAX would reuse traces with double-precision constants in single precision.
     jax.clear_caches()
 
 
 def uci_table(name: str, data_dir: Path | None) -> tuple[np.ndarray, np.ndarray]:
-    """Features and outcome, the last column, of a UCI regression set."""
+    """Features, and outcome in the last column, of a UCI regression set."""
     directory = os.environ.get("NVGD_DATA_DIR") if data_dir is None else data_dir
     path = None if directory is None else Path(directory) / "uci_regression.npz"
     if path is None or not path.is_file():
@@ -73,7 +73,7 @@ def uci_table(name: str, data_dir: Path | None) -> tuple[np.ndarray, np.ndarray]
 
 
 def scikit_learn_table(name: str, **options: bool) -> tuple[np.ndarray, np.ndarray]:
-    """Features and outcome of a set that comes with scikit-learn."""
+    """Features and outcome of a data set of scikit-learn."""
     try:
         from sklearn import datasets  # pyright: ignore[reportMissingImports]
     except ImportError as error:

@@ -1,4 +1,4 @@
-"""Trusted draws of every posterior: exact, or by long runs of NUTS in double precision.
+"""Reference draws of every posterior: exact, or by long runs of NUTS in double precision.
 
 python -m benchmarks.posteriors.references [--only NAME ...] [--data-dir DIR] [--cache-dir DIR]
 """
@@ -14,21 +14,21 @@ import numpy as np
 
 from benchmarks.posteriors.models import load
 from benchmarks.posteriors.posterior import BenchmarkPosterior, double_precision
-from nvgd.errors import InputError
-from nvgd.files import cache_directory, output_directory, write_atomically
-from nvgd.tables import align
+from nvgd._support.errors import InputError
+from nvgd._support.files import cache_directory, output_directory, write_atomically
+from nvgd._support.tables import align
 
 NUM_DRAWS = 4000
 NUM_CHAINS, NUM_WARMUP, NUM_KEPT = 4, 1000, 5000
 TARGET_ACCEPT = (0.95, 0.99, 0.997)
-# Of the transitions; more would mean that the chains keep out of some region.
+# Largest share of divergent transitions; with more, the chains would avoid some region.
 MOST_DIVERGENT = 1e-3
 SEED = 20_240_501
 
 
 @dataclasses.dataclass(frozen=True)
 class Reference:
-    """Draws to judge against, and how far they can be trusted."""
+    """Reference draws, and how far they can be trusted."""
 
     draws: np.ndarray
     method: str
@@ -41,13 +41,13 @@ class Reference:
 
     @property
     def is_trusted(self) -> bool:
-        """R-hat below 1.01, over a thousand effective draws everywhere, next to no divergence."""
+        """R-hat below 1.01, more than 1000 effective draws, and hardly any divergence."""
         few_divergent = self.num_divergent <= MOST_DIVERGENT * NUM_CHAINS * NUM_KEPT
         return self.r_hat < 1.01 and self.effective_size > 1000 and few_divergent
 
 
 def reference_directory(path: Path | None = None) -> Path:
-    """Where references are kept: `path`, or the user's cache."""
+    """The directory of the references: `path`, or the user's cache."""
     return output_directory(cache_directory() / "posteriors" if path is None else path)
 
 
@@ -81,7 +81,7 @@ def _exact(posterior: BenchmarkPosterior) -> Reference:
 
 
 def _nuts(posterior: BenchmarkPosterior) -> Reference:
-    """Chains of ever shorter steps, until next to none of them diverges."""
+    """Chains of ever shorter steps, until hardly any transition diverges."""
     made = None
     for target_accept in TARGET_ACCEPT:
         chains, num_divergent = _chains(posterior, target_accept)
@@ -121,7 +121,7 @@ def _chains(posterior: BenchmarkPosterior, target_accept: float) -> tuple[np.nda
 
 
 def _easy(posterior: BenchmarkPosterior) -> tuple[Callable, Callable]:
-    """The map from NUTS's coordinates to the posterior's, and the log density in the former."""
+    """The map from NUTS's coordinates to the posterior's, and the log density in NUTS's."""
     easy = posterior.easy
     if easy is None:
         return lambda z: z, posterior.log_density
@@ -141,8 +141,8 @@ def _checks(chains: np.ndarray) -> tuple[float, float]:
 def stein_score(posterior: BenchmarkPosterior, draws: np.ndarray) -> float:
     """Largest |z| of the Stein identities E sᵢ = 0 and E xᵢsᵢ = −1, s = ∇log p.
 
-    Above five or so the draws are not the log density's: one of them is wrong, or the file in the
-    cache is that of another version.
+    Above about five, the draws do not belong to the log density: one of them is wrong, or the file
+    in the cache is from another version.
     """
     with double_precision():
         scores = np.asarray(jax.jit(jax.vmap(jax.grad(posterior.log_density)))(draws.astype(float)))
@@ -152,7 +152,7 @@ def stein_score(posterior: BenchmarkPosterior, draws: np.ndarray) -> float:
 
 
 def gradient_seconds(posterior: BenchmarkPosterior) -> float:
-    """Time of one gradient of the log density at each of 256 particles, in single precision."""
+    """Seconds for one gradient at each of 256 particles, in single precision."""
     particles = jax.random.normal(jax.random.key(0), (256, posterior.dim))
     gradients = jax.jit(jax.vmap(jax.grad(posterior.log_density)))
     gradients(particles).block_until_ready()
@@ -163,7 +163,7 @@ def gradient_seconds(posterior: BenchmarkPosterior) -> float:
 
 
 def main() -> None:
-    """Make what is missing, and print the checks."""
+    """Make the missing references, and print their checks."""
     parser = argparse.ArgumentParser(description="Make and check the references.")
     parser.add_argument("--only", nargs="+", metavar="NAME")
     parser.add_argument("--data-dir", type=Path)

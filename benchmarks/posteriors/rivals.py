@@ -1,8 +1,8 @@
-"""The samplers of the table, each given 256 × 2000 gradients and asked for 256 draws.
+"""The samplers of the table, each with 256 × 2000 gradients for 256 draws.
 
-All start from N(0, I). Nothing is tuned to a posterior but the step sizes of SVGD, ULA and
-variational inference: they are run with several, and the best is chosen in hindsight by its energy
-distance, which is more than their users could do.
+All start from N(0, I). Only the step sizes of SVGD, ULA and variational inference are tuned to a
+posterior: several are run, and the one with the smallest energy distance is chosen in hindsight,
+which a user could not do.
 """
 
 import dataclasses
@@ -18,22 +18,22 @@ import nvgd
 from benchmarks.posteriors.ablations import FLOWS
 from benchmarks.posteriors.judge import DIVERGED, NUM_PARTICLES, Judge, Judgement
 from benchmarks.posteriors.posterior import BenchmarkPosterior
-from nvgd.errors import InputError
+from nvgd._support.errors import InputError
 
 NUM_STEPS = 2000
 NUM_GRADIENTS = NUM_PARTICLES * NUM_STEPS
 STEP_SIZES = (1e-4, 1e-3, 1e-2, 1e-1, 1.0)
 NUM_CHAINS, NUM_WARMUP = 4, 500
-# Gradients a step of variational inference. At 32 of them the AR(5) ended 200 times as far as exact
-# draws, at 2 less than twice: many noisy steps serve it better than few exact ones.
+# Gradients per step of variational inference. With 32, the AR(5) ended at 200 times the energy
+# distance of exact draws, with 2 at less than twice: many noisy steps beat few exact ones.
 ELBO_PARTICLES = 2
-# At the first step; they fall to a thousandth.
+# Of the first step; they fall to a thousandth.
 LEARNING_RATES = (0.01, 0.1, 1.0)
 
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-    """What a method made of its gradients."""
+    """The result of a method."""
 
     judgement: Judgement
     num_gradients: int
@@ -44,7 +44,7 @@ Method = Callable[[BenchmarkPosterior, Judge, int], Outcome]
 
 
 def start(posterior: BenchmarkPosterior, judge: Judge, seed: int) -> Outcome:
-    """N(0, I) itself: what a method that does nothing scores."""
+    """Draws of N(0, I), where all methods start."""
     draws = jax.random.normal(jax.random.key(seed), (NUM_PARTICLES, posterior.dim))
     return Outcome(judge(draws), 0)
 
@@ -81,9 +81,9 @@ def _best(
 def _flow(
     flow: nvgd.ParticleFlow | None, posterior: BenchmarkPosterior, judge: Judge, seed: int
 ) -> Outcome:
-    """A run of the library; one that had to stop early counts as diverged."""
+    """A run of the library; one that stopped early counts as diverged."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", nvgd.RunStopped)
+        warnings.simplefilter("ignore", nvgd.RunStoppedWarning)
         try:
             result = nvgd.sample(
                 posterior.log_density,
@@ -94,7 +94,7 @@ def _flow(
                 seed=seed,
                 progress=False,
             )
-        except InputError as error:  # not finite at the start
+        except InputError as error:  # the log density is not finite at the start
             return Outcome(DIVERGED, 0, str(error))
     num_gradients = NUM_PARTICLES * result.num_steps
     if not result.completed:
@@ -115,9 +115,9 @@ def nuts_dense(posterior: BenchmarkPosterior, judge: Judge, seed: int) -> Outcom
 def _nuts(posterior: BenchmarkPosterior, judge: Judge, seed: int, *, dense_mass: bool) -> Outcome:
     """Four chains of a quarter of the gradients each, warm-up included, 64 draws from each.
 
-    The gradients are those of the leapfrog steps; the few of the search for a first step size are
-    free. Where the budget ends during the warm-up or soon after, the later half of all transitions
-    has to serve.
+    Gradients of leapfrog steps are counted; the few of the search for a first step size are not.
+    If the budget ends during the warm-up or soon after, the draws come from the second half of all
+    transitions.
     """
     from numpyro.infer import NUTS  # pyright: ignore[reportMissingImports]
 

@@ -1,1 +1,1 @@
-"""The library beside other people's samplers: time a step, memory, time to a given accuracy."""
+"""The library and other samplers: time per step, memory, time to a given accuracy."""

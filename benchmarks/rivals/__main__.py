@@ -1,4 +1,4 @@
-"""The library beside BlackJAX SVGD, NumPyro SteinVI and BlackJAX NUTS on three targets.
+"""The library, BlackJAX SVGD, NumPyro SteinVI and BlackJAX NUTS on three targets.
 
 python -m benchmarks.rivals [--targets 1 2 3] [--methods NAME ...] [--out DIRECTORY] [--draw]
 """
@@ -18,22 +18,24 @@ from benchmarks.rivals.figures import draw, draw_scaling
 from benchmarks.rivals.methods import METHODS
 from benchmarks.rivals.running import NUTS, nuts, particles
 from benchmarks.rivals.targets import load
-from nvgd.files import output_directory, write_atomically
-from nvgd.tables import markdown
+from nvgd._support.files import output_directory, write_atomically
+from nvgd._support.tables import markdown
 
 
 def main() -> None:
     """Run, print, write, draw."""
     parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.rivals", description="The library beside its rivals."
+        prog="python -m benchmarks.rivals", description="Compare the library with other samplers."
     )
     parser.add_argument("--targets", type=int, nargs="+", choices=(1, 2, 3), default=[1, 2, 3])
     every = [*METHODS, NUTS]
     parser.add_argument("--methods", nargs="+", choices=every, default=every, metavar="NAME")
-    parser.add_argument("--scaling", action="store_true", help="measure the cost in n anew")
+    parser.add_argument("--scaling", action="store_true", help="measure the cost in n again")
     parser.add_argument("--out", type=Path, default=Path("results/benchmarks"))
-    parser.add_argument("--draw", action="store_true", help="only draw and print what is there")
-    parser.add_argument("--data-dir", type=Path, help="where covertype.npz is")
+    parser.add_argument(
+        "--draw", action="store_true", help="only print and draw the stored results"
+    )
+    parser.add_argument("--data-dir", type=Path, help="directory of covertype.npz")
     options = parser.parse_args()
     path = output_directory(options.out) / "rivals.json"
     results = json.loads(path.read_text()) if path.exists() else {"records": []}
@@ -41,7 +43,7 @@ def main() -> None:
         results["machine"] = described()
         for record in _run(options):
             print(_line(record), flush=True)
-            # What was not asked for keeps what an earlier run found.
+            # Targets and methods that are not chosen keep their earlier records.
             results["records"] = [*(r for r in results["records"] if not _same(r, record)), record]
             _write(path, results)
         if "scaling" not in results or options.scaling:
@@ -60,7 +62,7 @@ def _run(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
                 yield dataclasses.asdict(nuts(target, seed=0))
             else:
                 yield dataclasses.asdict(particles(name, METHODS[name], target, seed=0))
-            # Each method is a program of its own; dozens of them would fill the memory.
+            # Every method has its own programs; dozens of them would fill the memory.
             jax.clear_caches()
 
 
@@ -73,12 +75,12 @@ def _write(path: Path, results: dict[str, Any]) -> None:
 
 
 def table(records: list[dict[str, Any]]) -> str:
-    """One row a target and method."""
+    """One row per target and method."""
     head = (
         "target",
         "method",
         "compilation, s",
-        "a step, ms",
+        "ms per step",
         "memory, MB",
         "s to the level",
         "last energy distance / level",
@@ -92,7 +94,7 @@ def _line(record: dict[str, Any]) -> tuple[str, ...]:
         record["target"],
         record["method"],
         f"{record['compilation_seconds']:.1f}",
-        f"{record['milliseconds_a_step']:.3g}",
+        f"{record['milliseconds_per_step']:.3g}",
         f"{record['memory_megabytes']:.3g}",
         "not reached" if reached is None else f"{reached:.2g}",
         f"{record['energy'][-1] / record['level']:.2g}",

@@ -1,4 +1,4 @@
-"""Log–log pictures of the comparison, from its records alone."""
+"""Log–log figures of the comparison, drawn from its records alone."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import NullFormatter
 
-from nvgd.files import write_atomically
+from nvgd._support.files import write_atomically
 
 COLOURS = {
     "nvgd.NVGD()": "#d62728",
@@ -23,7 +23,7 @@ COLOURS = {
 
 
 def draw(records: Sequence[dict[str, Any]], directory: Path) -> Path:
-    """Energy distance against run time, a panel a target."""
+    """Energy distance against run time, one panel per target."""
     targets = list(dict.fromkeys(record["target"] for record in records))
     figure, panels = plt.subplots(1, len(targets), figsize=(4.4 * len(targets), 3.8), squeeze=False)
     for axes, target in zip(panels[0], targets, strict=True):
@@ -34,12 +34,12 @@ def draw(records: Sequence[dict[str, Any]], directory: Path) -> Path:
                 for t, e in zip(record["seconds"], record["energy"], strict=True)
                 if t > 0 and e < 1e8
             ]
-            # A single moment makes no line.
+            # A single point would make no line.
             marker = "o" if len(points) == 1 else None
             axes.plot(*zip(*points, strict=True), color=COLOURS[record["method"]], marker=marker)
         axes.axhline(own[0]["level"], color="black", linestyle=":", linewidth=1)
         axes.set(xscale="log", yscale="log", title=target, xlabel="processor seconds")
-        # Less than a decade would be labelled at every digit.
+        # An axis of less than a decade would have a label at every digit.
         axes.xaxis.set_minor_formatter(NullFormatter())
     panels[0][0].set_ylabel("energy distance")
     handles = [Line2D([], [], color=colour) for colour in COLOURS.values()]
@@ -49,12 +49,12 @@ def draw(records: Sequence[dict[str, Any]], directory: Path) -> Path:
 
 
 def draw_scaling(rows: Sequence[dict[str, Any]], directory: Path) -> Path:
-    """Time and memory a step against the number of particles."""
+    """Time and memory per step against the number of particles."""
     figure, panels = plt.subplots(1, 2, figsize=(9, 3.8))
     for axes, quantity, label in zip(
         panels,
         ("milliseconds", "megabytes"),
-        ("processor milliseconds a step", "megabytes of the compiled step"),
+        ("processor milliseconds per step", "megabytes of the compiled step"),
         strict=True,
     ):
         for name in dict.fromkeys(row["method"] for row in rows):

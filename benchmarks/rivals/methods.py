@@ -1,7 +1,7 @@
-"""The samplers, each as a compiled piece of a run that can be repeated and looked at.
+"""The samplers, each as a compiled piece of a run, with its particles measured in between.
 
-Step sizes of all methods that have one are chosen from the same few, the best by its
-energy distance at the end; `nvgd.NVGD()` and NUTS have none to choose.
+Methods with a step size try the same few, and the one with the smallest last energy distance is
+chosen; `nvgd.NVGD()` and NUTS have none to choose.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,9 +19,9 @@ from numpyro.infer.autoguide import AutoNormal
 
 import nvgd
 from benchmarks.rivals.targets import BenchmarkTarget, as_target
-from nvgd.flow import ParticleFlow
+from nvgd.flow.particle_flow import ParticleFlow
 
-# A run is looked at this many times.
+# How many times a run is measured.
 NUM_LOOKS = 40
 LEARNING_RATES = (0.02, 0.1)
 LANGEVIN_STEPS = (1e-5, 1e-3, 1e-2)
@@ -32,10 +32,10 @@ class Piece(NamedTuple):
 
     start: Any
     advance: Callable[[Any, jax.Array], Any]
-    """Jitted: `steps` steps from a state."""
+    """Takes `steps` steps from a state; jitted."""
     draws: Callable[[Any], jax.Array]
     steps: int
-    """Steps that one call takes."""
+    """Steps per call."""
 
 
 Builder = Callable[[BenchmarkTarget, float, jax.Array], Piece]
@@ -58,16 +58,13 @@ def _flow(flow: ParticleFlow, target: BenchmarkTarget, key: jax.Array) -> Piece:
 
 
 def default(target: BenchmarkTarget, _: float, key: jax.Array) -> Piece:
-    """Nothing to choose."""
+    """The library's default, without a step size to choose."""
     return _flow(nvgd.NVGD(), target, key)
 
 
 def paper(target: BenchmarkTarget, rate: float, key: jax.Array) -> Piece:
-    """The paper's method, moved by Adam, the output layer solved."""
-    flow = nvgd.NVGD.paper(
-        optimizer=optax.adam(rate), output_layer="solved", max_inner_steps=3, learning_rate=1e-3
-    )
-    return _flow(flow, target, key)
+    """The paper's method, moved by Adam."""
+    return _flow(nvgd.NVGD.paper(optimizer=optax.adam(rate)), target, key)
 
 
 def kernel(target: BenchmarkTarget, rate: float, key: jax.Array) -> Piece:
@@ -89,7 +86,7 @@ def blackjax_svgd(target: BenchmarkTarget, rate: float, key: jax.Array) -> Piece
     steps = target.num_steps // NUM_LOOKS
 
     def one(state: Any, _: None) -> tuple[Any, None]:
-        # Its heuristic writes into the dictionary that it is given.
+        # The median heuristic writes into the dictionary that it is given.
         state = state._replace(kernel_parameters=dict(state.kernel_parameters))
         return step(svgd.update_median_heuristic(state), score, svgd.rbf_kernel), None
 
@@ -106,7 +103,7 @@ def stein_vi(target: BenchmarkTarget, rate: float, key: jax.Array) -> Piece:
     """NumPyro's Stein mixture: its default of ten components and ten draws each, Adagrad."""
 
     def model() -> None:
-        # Drawn from where a start is needed, but of no weight.
+        # Used for the start only; masked, it has no weight in the log density.
         flat = dist.Normal(0, 1).expand([target.dim]).to_event(1).mask(False)
         position = jnp.asarray(numpyro.sample("x", flat))
         numpyro.factor("log_density", target.log_density(position))

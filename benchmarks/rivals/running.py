@@ -1,6 +1,6 @@
-"""Runs that are timed piece by piece and looked at in between, off the clock.
+"""Runs that are timed piece by piece and measured in between, off the clock.
 
-Times are processor seconds, of all threads: they compare methods also on a machine that others use.
+Times are processor seconds of all threads, which other work on the machine disturbs little.
 """
 
 import dataclasses
@@ -18,22 +18,22 @@ from benchmarks.speed.measure import memory_of
 
 NUTS = "BlackJAX NUTS"
 NUM_WARMUP = 300
-# Nobody is waited for longer than this, in seconds of a run.
+# A run ends after this many processor seconds.
 MOST_SECONDS = 40.0
 
 
 @dataclasses.dataclass(frozen=True)
 class Record:
-    """What one method made of one target, with the best of its step sizes."""
+    """The result of one method on one target, with the best of its step sizes."""
 
     target: str
     method: str
     step_size: float
     compilation_seconds: float
-    milliseconds_a_step: float
+    milliseconds_per_step: float
     memory_megabytes: float
     seconds_to_level: float | None
-    """None if the energy distance never came down to the level."""
+    """None if the energy distance never reached the level."""
     level: float
     seconds: list[float]
     energy: list[float]
@@ -79,9 +79,9 @@ def _particles(
 
 
 def nuts(target: BenchmarkTarget, seed: int) -> Record:
-    """BlackJAX's NUTS: window adaptation, then draws of which the later ones are kept.
+    """BlackJAX's NUTS: window adaptation, then draws.
 
-    The sample after k draws is `num_particles` of them, evenly spaced: fewer draws are repeated.
+    The sample after k draws is `num_particles` of them, evenly spaced; fewer draws are repeated.
     """
     warmup_key, run_key = jax.random.split(jax.random.key(seed))
     start = jax.random.normal(jax.random.key(seed), (target.dim,))
@@ -91,7 +91,7 @@ def nuts(target: BenchmarkTarget, seed: int) -> Record:
         (state, parameters), _ = warmup.run(key, position, NUM_WARMUP)  # pyright: ignore
         return state, parameters
 
-    draws_a_piece = target.num_particles // 4
+    draws_per_piece = target.num_particles // 4
 
     def advance(state: Any, parameters: Any, key: jax.Array) -> Any:
         kernel = blackjax.nuts(target.log_density, **parameters).step
@@ -100,7 +100,7 @@ def nuts(target: BenchmarkTarget, seed: int) -> Record:
             state, _ = kernel(key, state)
             return state, state.position
 
-        return jax.lax.scan(step, state, jax.random.split(key, draws_a_piece))
+        return jax.lax.scan(step, state, jax.random.split(key, draws_per_piece))
 
     began = time.process_time()
     adapting = jax.jit(adapt).lower(warmup_key, start).compile()
@@ -133,7 +133,7 @@ def nuts(target: BenchmarkTarget, seed: int) -> Record:
         NUTS,
         float(jnp.asarray(parameters["step_size"])),
         compilation,
-        1e3 * fastest / draws_a_piece,
+        1e3 * fastest / draws_per_piece,
         memory_of(advancing),
         seconds,
         energy,
@@ -156,11 +156,11 @@ def _record(
         method=method,
         step_size=step_size,
         compilation_seconds=compilation,
-        milliseconds_a_step=milliseconds,
+        milliseconds_per_step=milliseconds,
         memory_megabytes=memory / 1e6,
         seconds_to_level=reached[0] if reached else None,
         level=target.level,
         seconds=seconds,
-        # JSON knows no infinity.
+        # JSON has no infinity.
         energy=[value if np.isfinite(value) else 1e9 for value in energy],
     )

@@ -1,4 +1,4 @@
-"""Time and memory a step as the number of particles grows."""
+"""Time and memory per step as the number of particles grows."""
 
 import time
 
@@ -6,25 +6,25 @@ import jax
 import numpy as np
 
 import nvgd
-from benchmarks.rivals.methods import METHODS
+from benchmarks.rivals.methods import METHODS, NUM_LOOKS
 from benchmarks.rivals.targets import BenchmarkTarget
 from benchmarks.speed.measure import fastest, memory_of
 
 DIM = 10
 KEY = jax.random.key(0)
 COUNTS = (100, 1000, 10_000)
-# For methods that visit all pairs.
+# For methods with a cost quadratic in the number of particles.
 FEWER_COUNTS = (100, 300, 1000)
 
 
 def measured() -> list[dict[str, float | str]]:
-    """Milliseconds and megabytes a step, a method and a number of particles."""
+    """Milliseconds and megabytes per step, for every method and number of particles."""
     rows = []
     for name in ("nvgd.NVGD()", "nvgd.NVGD.paper", "nvgd.SVGD", "nvgd.ULA", "BlackJAX SVGD"):
         for count in FEWER_COUNTS if "SVGD" in name else COUNTS:
             draws = np.zeros((2, DIM))
-            # Forty looks of one step each: a piece is one step.
-            target = BenchmarkTarget("", DIM, _normal, draws, draws, count, 40)
+            # As many steps as there are measurements: a piece is one step.
+            target = BenchmarkTarget("", DIM, _normal, draws, draws, count, NUM_LOOKS)
             piece = METHODS[name].build(target, 1e-2, KEY)
             compiled = piece.advance.lower(piece.start, KEY).compile()  # pyright: ignore
             step = fastest(

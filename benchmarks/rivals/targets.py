@@ -1,4 +1,4 @@
-"""The three targets, and how far a sample is from them."""
+"""The three targets, and the distance of a sample from them."""
 
 import dataclasses
 import functools
@@ -21,14 +21,14 @@ NUM_REFERENCE = 2000
 
 @dataclasses.dataclass(frozen=True)
 class BenchmarkTarget:
-    """A log density, draws to trust, and how long to run."""
+    """A log density, reference draws, and the length of a run."""
 
     name: str
     dim: int
     log_density: Callable[[jax.Array], jax.Array]
     reference: np.ndarray
     exact: np.ndarray
-    """Further draws, which say how near exact samples come."""
+    """Further draws, which show the energy distance of exact samples."""
     num_particles: int
     num_steps: int
 
@@ -47,7 +47,7 @@ class BenchmarkTarget:
 
     @functools.cached_property
     def level(self) -> float:
-        """One and a half times what exact samples of `num_particles` score on average."""
+        """One and a half times the mean energy distance of exact samples of `num_particles`."""
         size = self.num_particles
         parts = [self.exact[i : i + size] for i in range(0, len(self.exact) - size + 1, size)]
         return 1.5 * float(np.mean([self.energy_distance(part) for part in parts]))
@@ -91,8 +91,8 @@ def _covertype(data_dir: Path | None) -> BenchmarkTarget:
 
 
 def _reference_draws(log_density: Callable, dim: int) -> np.ndarray:
-    """NUTS in coordinates in which the posterior is nearly round: next to independent draws."""
-    # The mode by damped Newton steps; the curvature there is the scale.
+    """Draws by NUTS in coordinates in which the posterior is nearly standard normal."""
+    # The mode by damped Newton steps; the curvature there sets the scales.
     position = jnp.zeros(dim)
     gradient = jax.jit(jax.grad(log_density))
     hessian = jax.jit(jax.hessian(log_density))
@@ -120,5 +120,5 @@ def _reference_draws(log_density: Callable, dim: int) -> np.ndarray:
 
 
 def as_target(target: BenchmarkTarget) -> nvgd.Target:
-    """For the library's own flows."""
+    """The target for the library's own flows."""
     return nvgd.Target(target.log_density, dim=target.dim)

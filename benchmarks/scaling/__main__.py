@@ -1,6 +1,6 @@
 """`python -m benchmarks.scaling [parts]`: the tables of docs/scaling.md, as text.
 
-What needs several devices runs on virtual ones, in a process of its own.
+Measurements on several devices run on virtual ones, in a process of their own.
 """
 
 import argparse
@@ -10,14 +10,14 @@ import subprocess
 import sys
 from collections.abc import Callable
 
-from nvgd.tables import markdown
+from nvgd._support.tables import markdown
 
 DEVICES = 8
 INNER_STEPS = 10
 
 
 def collectives() -> str:
-    """A table of what a step sends, by method and number of particles."""
+    """A table of the traffic of a step, by method and number of particles."""
     flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={DEVICES}"
     flags += " --xla_backend_optimization_level=0"
     output = subprocess.run(
@@ -31,11 +31,11 @@ def collectives() -> str:
 
 
 def collectives_here() -> str:
-    """The same, where there are devices."""
+    """The same table, in a process that has the devices."""
     import nvgd
     from benchmarks.scaling.collectives import step_program, traffic
+    from nvgd._support.devices import Placement
     from nvgd.densities import Funnel
-    from nvgd.sharding import Layout
 
     target = nvgd.Target(Funnel(10).log_density, dim=10)
     flows = {
@@ -44,12 +44,11 @@ def collectives_here() -> str:
         "SVGD": nvgd.SVGD(),
         "ULA": nvgd.ULA(),
     }
-    lines = [["", "particles", "collectives (times executed)", "bytes a step"]]
+    lines = [["", "particles", "collectives (times executed)", "bytes per step"]]
     for name, flow in flows.items():
         for num_particles in (2048, 8192):
-            found = traffic(
-                step_program(flow, target, num_particles, Layout.of(DEVICES)), INNER_STEPS
-            )
+            program = step_program(flow, target, num_particles, Placement.of(DEVICES))
+            found = traffic(program, INNER_STEPS)
             calls = ", ".join(f"{kind} {number}" for kind, number in sorted(found.calls.items()))
             total = f"{sum(found.bytes.values()):,}"
             lines.append([name, f"{num_particles:,}", calls, total])
@@ -57,21 +56,21 @@ def collectives_here() -> str:
 
 
 def particles() -> str:
-    """A table of times and memory, and the cost model that fits them."""
+    """A table of times and memory."""
     from benchmarks.scaling.particles import CASES, measure
 
-    lines = [["", "particles", "dimensions", "s a step", "ns a particle and step", "GB"]]
+    lines = [["", "particles", "dimensions", "s per step", "ns per particle and step", "GB"]]
     for method, cases in CASES.items():
         for num_particles, dim in cases:
             found = measure(method, num_particles, dim)
-            a_particle = found["seconds"] / num_particles * 1e9
+            per_particle = found["seconds"] / num_particles * 1e9
             lines.append(
                 [
                     method,
                     f"{num_particles:,}",
                     str(dim),
                     f"{found['seconds']:.2f}",
-                    f"{a_particle:,.0f}",
+                    f"{per_particle:,.0f}",
                     f"{found['gigabytes']:.2f}",
                 ]
             )
@@ -87,7 +86,7 @@ def mapped() -> str:
 
 
 def kills() -> str:
-    """Fifty kills."""
+    """Whether a run that is killed fifty times ends as one without interruption."""
     from benchmarks.scaling.kills import measure
 
     return json.dumps(measure(), indent=1)
@@ -102,7 +101,7 @@ PARTS: dict[str, Callable[[], str]] = {
 
 
 def main() -> None:
-    """Measure the parts that were named, or all."""
+    """Measure the named parts, or all."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.scaling", description=__doc__)
     parser.add_argument("parts", nargs="*", help=f"of {', '.join(PARTS)}; all if omitted")
     parser.add_argument("--here", action="store_true", help=argparse.SUPPRESS)

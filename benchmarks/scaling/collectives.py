@@ -1,4 +1,4 @@
-"""What devices tell each other in a step, read from the compiled program."""
+"""The traffic between devices in a step, read from the compiled program."""
 
 import re
 from collections import Counter
@@ -7,10 +7,10 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from nvgd.chunks import advance
-from nvgd.flow import ParticleFlow
-from nvgd.sharding import Layout
-from nvgd.target import Target
+from nvgd._support.devices import Placement
+from nvgd.flow.particle_flow import ParticleFlow
+from nvgd.running.chunks import advance
+from nvgd.targets.target import Target
 
 KINDS = ("all-reduce", "all-gather", "all-to-all", "collective-permute", "reduce-scatter")
 BYTES = {"pred": 1, "s8": 1, "u8": 1, "bf16": 2, "f16": 2, "s32": 4, "u32": 4, "f32": 4}
@@ -26,28 +26,31 @@ _TRIPS = re.compile(r'"known_trip_count":\{"n":"(\d+)"\}')
 
 
 class Traffic(NamedTuple):
-    """Collectives of one step, by kind: how many are executed, and the bytes of their results."""
+    """Collectives of one step, by kind: number of executions, and bytes of their results."""
 
     calls: Counter[str]
     bytes: Counter[str]
 
 
-def step_program(flow: ParticleFlow, target: Target, num_particles: int, layout: Layout) -> str:
-    """The compiled text of a chunk of steps."""
+def step_program(
+    flow: ParticleFlow, target: Target, num_particles: int, placement: Placement
+) -> str:
+    """The text of the compiled program of a chunk of steps; for a target without data."""
     key = jax.random.key(0)
     particles = jax.random.normal(key, (num_particles, target.dim))
-    state = layout.place_state(flow.init(target, particles, key=key))
-    with layout.active():
+    state = flow.init(target, particles, key=key)
+    state = placement.split_particles(state, num_particles, target.dim)
+    with placement.active():
         lowered = advance.lower(
-            layout.place(flow),
-            layout.place_target(target),
+            placement.replicate(flow),
+            placement.replicate(target),
             state,
             state,
             None,
-            layout.place(jnp.array(1)),
+            placement.replicate(jnp.array(1)),
             thin=None,
-            key=layout.place(key),
-            layout=layout,
+            key=placement.replicate(key),
+            placement=placement,
         )
     return lowered.compile().compiled.as_text()
 
@@ -55,9 +58,9 @@ def step_program(flow: ParticleFlow, target: Target, num_particles: int, layout:
 def traffic(text: str, inner_steps: int = 1) -> Traffic:
     """Collectives of one pass through the program's loop over steps.
 
-    Loops of known length count as often as they run. Loops that end when they have reached
-    something, of which training is the only one besides the loop over steps, count `inner_steps`
-    times. Of alternatives the costliest counts.
+    Loops of known length count as often as they run. Loops with a condition, of which training is
+    the only one besides the loop over steps, count `inner_steps` times. Of the branches of a
+    conditional, the one with the most bytes counts.
     """
     computations: dict[str, list[str]] = {}
     name = ""

@@ -1,4 +1,4 @@
-"""A run that is killed again and again ends as one that was left alone."""
+"""A run that is killed many times ends with the same particles as an uninterrupted one."""
 
 import os
 import random
@@ -12,9 +12,9 @@ from pathlib import Path
 import numpy as np
 
 import nvgd
-from nvgd.archives import read_archive
-from nvgd.checkpoints import KIND, PATTERN
+from nvgd._support.archives import read_archive
 from nvgd.densities import Funnel
+from nvgd.running.checkpoints import KIND, PATTERN
 
 ENDLESS = 10**8
 
@@ -33,12 +33,12 @@ def run(num_steps: int, checkpoint: Path | None = None) -> nvgd.Posterior:
 
 
 def checkpoints(directory: Path) -> list[Path]:
-    """Latest last."""
+    """The checkpoints in a directory, latest last."""
     return sorted(directory.glob(PATTERN))
 
 
 def measure(num_kills: int = 50, seed: int = 0) -> dict[str, float]:
-    """Kill at random moments; every file that is there afterwards must be whole."""
+    """Kill a run at random moments; every checkpoint must be whole afterwards."""
     moments = random.Random(seed)
     with tempfile.TemporaryDirectory() as temporary:
         directory = Path(temporary) / "checkpoints"

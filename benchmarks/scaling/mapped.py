@@ -9,16 +9,16 @@ import numpy as np
 
 import nvgd
 from benchmarks.machine import peak_gigabytes
-from nvgd import data as library_data
+from nvgd.targets import data as library_data
 
 COLUMNS = 50
 GIGABYTES = 24
-# Blocks of the file that hold something: the rest reads as zeros and takes no room on the disk.
+# Blocks of the file that are written; the rest reads as zeros and takes no space on the disk.
 WRITTEN = 64
 
 
 class DistantRows(np.memmap):
-    """Rows on a disk that takes a hundredth of a second for a batch, as a network's may."""
+    """Rows on a disk with a latency of 0.01 s per batch, as over a network."""
 
     LATENCY = 0.01
 
@@ -29,7 +29,7 @@ class DistantRows(np.memmap):
 
 
 def sparse_rows(path: Path, gigabytes: float = GIGABYTES) -> np.memmap:
-    """A file of this logical size, in which 64 stretches of 1000 rows have been written."""
+    """A file of this logical size, in which 64 blocks of 1000 rows have been written."""
     num_rows = int(gigabytes * 2**30) // (4 * COLUMNS)
     with path.open("wb") as file:
         file.truncate(num_rows * 4 * COLUMNS)
@@ -42,7 +42,7 @@ def sparse_rows(path: Path, gigabytes: float = GIGABYTES) -> np.memmap:
 
 
 def target(rows: np.memmap, batch_size: int) -> nvgd.Target:
-    """The mean of the rows."""
+    """The posterior of the mean of the rows."""
     return nvgd.Target(
         lambda x: -0.5 * jnp.sum(x**2),
         dim=COLUMNS,
@@ -53,10 +53,10 @@ def target(rows: np.memmap, batch_size: int) -> nvgd.Target:
 
 
 def measure(steps: int = 200, batch_size: int = 2048, num_particles: int = 100) -> dict[str, float]:
-    """Memory of a run, and its time with and without reading ahead, and without reading.
+    """Memory of a run, and its time with reading ahead, without it, and with data in memory.
 
-    The file's holes cost the processor and no waiting, so that reading ahead has nothing to hide;
-    it is measured with a disk that waits.
+    Holes of the file cost processor time and no latency, which reading ahead cannot hide: it is
+    measured with a disk that has latency.
     """
     with tempfile.TemporaryDirectory() as directory:
         rows = sparse_rows(Path(directory) / "rows")

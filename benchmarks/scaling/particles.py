@@ -8,22 +8,22 @@ import time
 from benchmarks.machine import peak_gigabytes
 
 CASES = {
-    # A million in the plane, a hundred thousand in fifty dimensions, and smaller ones to fit costs.
+    # A million in two dimensions, a hundred thousand in fifty, and smaller numbers to fit costs.
     "NVGD": [(64_000, 2), (1_000_000, 2), (12_800, 50), (102_400, 50)],
     "NVGD paper": [(64_000, 2), (1_000_000, 2), (12_800, 50), (102_400, 50)],
     "ULA": [(1_000_000, 2), (102_400, 50)],
 }
-# A whole round of the default: one of five steps looks for a driver.
+# A full period of the default, which searches for a driver in one of five steps.
 STEPS = 5
 
 
 def measure_here(method: str, num_particles: int, dim: int) -> dict[str, float]:
-    """Seconds a step, once compiled, and the process's peak memory."""
+    """Seconds per step, without compilation, and the peak memory of the process."""
     import jax
     import jax.numpy as jnp
 
     import nvgd
-    from nvgd.chunks import advance
+    from nvgd.running.chunks import advance
 
     flow = {"NVGD": nvgd.NVGD, "NVGD paper": nvgd.NVGD.paper, "ULA": nvgd.ULA}[method]()
     flow = flow.for_run(1000)
@@ -40,7 +40,7 @@ def measure_here(method: str, num_particles: int, dim: int) -> dict[str, float]:
     chunk = go(state, 1)
     compiled = time.perf_counter() - started
     started = time.perf_counter()
-    # Later than the first five, in each of which the default looks for a driver.
+    # After the first five steps, in each of which the default searches for a driver.
     chunk = go(chunk.state._replace(step=jnp.array(5)), STEPS)
     seconds = (time.perf_counter() - started) / STEPS
     inner = chunk.infos.diagnostics.get("inner_steps")
@@ -54,7 +54,7 @@ def measure_here(method: str, num_particles: int, dim: int) -> dict[str, float]:
 
 
 def measure(method: str, num_particles: int, dim: int) -> dict[str, float]:
-    """The same, where no earlier case has left its memory."""
+    """The same in a fresh process, whose peak memory is that of this case alone."""
     command = [sys.executable, "-m", "benchmarks.scaling.particles", method]
     output = subprocess.run(
         [*command, str(num_particles), str(dim)], check=True, capture_output=True, text=True

@@ -1,1 +1,1 @@
-"""How fast the library is, beside the limits that its developers set."""
+"""The speed of the library, compared with its limits."""

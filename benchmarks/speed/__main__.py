@@ -1,4 +1,4 @@
-"""The speed of the library, each number beside its limit.
+"""The speed of the library, each number with its limit.
 
 python -m benchmarks.speed [--parts 1 2 …] [--out FILE]
 """
@@ -14,8 +14,8 @@ from benchmarks.speed.around import loop_overhead, start_up
 from benchmarks.speed.costs import cost_in_dimensions, cost_in_particles, many_networks
 from benchmarks.speed.measure import Measurement
 from benchmarks.speed.training import time_to_quality, training_step
-from nvgd.files import output_directory, write_atomically
-from nvgd.tables import markdown
+from nvgd._support.files import output_directory, write_atomically
+from nvgd._support.tables import markdown
 
 PARTS: dict[int, Callable[[], list[Measurement]]] = {
     1: training_step,
@@ -31,7 +31,8 @@ PARTS: dict[int, Callable[[], list[Measurement]]] = {
 def main() -> None:
     """Measure, print, write."""
     parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.speed", description="The library's speed beside its limits."
+        prog="python -m benchmarks.speed",
+        description="Measure the library's speed and compare it with its limits.",
     )
     parser.add_argument("--parts", type=int, nargs="+", choices=PARTS, default=list(PARTS))
     parser.add_argument("--out", type=Path, default=Path("results/benchmarks/speed.json"))
@@ -41,7 +42,7 @@ def main() -> None:
     for part in options.parts:
         measured = PARTS[part]()
         print(table(measured), flush=True)
-        # Parts that were not asked for keep what an earlier run found.
+        # Parts that are not chosen keep their earlier measurements.
         stored = [row for row in stored if row["part"] != part]
         stored += [dataclasses.asdict(measurement) for measurement in measured]
         stored.sort(key=lambda row: row["part"])
@@ -50,7 +51,7 @@ def main() -> None:
 
 
 def table(measurements: Sequence[Measurement]) -> str:
-    """In Markdown."""
+    """The measurements in Markdown."""
     rows = [("part", "what", "value", "limit", "")]
     rows += [
         (str(m.part), m.what, f"{m.value:.3g} {m.unit}".strip(), m.limit, m.verdict)

@@ -1,4 +1,4 @@
-"""Parts 5 and 6: what is around the steps: start-up, and the loop of `sample`."""
+"""Parts 5 and 6: start-up, and the overhead of the loop of `sample`."""
 
 import contextlib
 import os
@@ -20,7 +20,7 @@ from nvgd.densities import Funnel
 def start_up() -> list[Measurement]:
     """Part 5: imports, the first step, and the first step again from the cache."""
     with tempfile.TemporaryDirectory() as directory:
-        # Byte code is kept, as that of an installed package is.
+        # Byte code is kept, as for an installed package.
         imports = seconds_of_processes(
             {"base": "import jax, equinox, optax", "nvgd": "import nvgd"},
             rounds=8,
@@ -28,7 +28,7 @@ def start_up() -> list[Measurement]:
             PYTHONPYCACHEPREFIX=directory,
         )
     step = (
-        "import nvgd; from nvgd.compilation import keep_compiled_programs as keep;"
+        "import nvgd; from nvgd._support.compilation import keep_compiled_programs as keep;"
         "from nvgd.densities import Funnel; keep();"
         "nvgd.sample(Funnel(2).log_density, nvgd.NVGD.paper(), dim=2, num_steps=1, progress=False)"
     )
@@ -71,7 +71,7 @@ def loop_overhead() -> list[Measurement]:
 
 @contextlib.contextmanager
 def terminal() -> Iterator[None]:
-    """Standard error on a terminal that nobody looks at, so that the bar is drawn."""
+    """Standard error on a pseudo-terminal, so that the progress bar is drawn."""
     reader, writer = pty.openpty()
     shown, sys.stderr = sys.stderr, os.fdopen(writer, "w")
 

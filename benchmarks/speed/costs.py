@@ -1,4 +1,4 @@
-"""Parts 3, 4 and 7: what a step costs as particles, dimensions and the model grow."""
+"""Parts 3, 4 and 7: the cost of a step in particles, dimensions and the model."""
 
 import tempfile
 import time
@@ -19,7 +19,7 @@ from nvgd.experiments.mnist import Mnist
 
 
 def cost_in_particles() -> list[Measurement]:
-    """Part 3: processor time and memory a step as n grows."""
+    """Part 3: processor time and memory per step as n grows."""
     dim, measurements = 10, []
     sizes = {
         "NVGD": (nvgd.NVGD(), (1000, 10_000, 100_000), 1.1),
@@ -50,9 +50,9 @@ def cost_in_particles() -> list[Measurement]:
         ]
     code = (
         "import os, jax, nvgd; from benchmarks.machine import peak_gigabytes;"
-        f"x = jax.random.normal(jax.random.key(0), (20000, {dim}));"
-        "d = nvgd.KernelDirection();"
-        "f = jax.jit(lambda x: d(x, -x, None, key=jax.random.key(0))[0]);"
+        f"k = jax.random.key(0); x = jax.random.normal(k, (20000, {dim}));"
+        "d = nvgd.directions.Kernel();"
+        "f = jax.jit(lambda x: d.fit(x, -x, None, view=None, key=k).velocities);"
         "jax.block_until_ready(f(x));"
         "open(os.environ['PEAK'], 'w').write(str(peak_gigabytes()))"
     )
@@ -64,7 +64,7 @@ def cost_in_particles() -> list[Measurement]:
 
 
 def cost_in_dimensions() -> list[Measurement]:
-    """Part 4: processor time and memory a step as d grows, with probes and with the closed form."""
+    """Part 4: processor time and memory per step as d grows, with probes and in closed form."""
     measurements, dims = [], (10, 100, 1000, 10_000)
     for name, divergence in (("Hutchinson", "hutchinson"), ("closed form", "exact")):
         seconds, memory = [], []
@@ -91,7 +91,8 @@ def many_networks() -> list[Measurement]:
     experiment = Mnist()
     target = experiment.target(tuning=False)
     particles = experiment.initial(KEY)
-    batch = jax.tree.map(lambda rows: jax.numpy.asarray(rows[:128]), target.data)
+    assert target.data is not None
+    batch = jax.tree.map(lambda rows: rows[:128], target.data.rows)
     scores = eqx.filter_jit(target.log_densities_and_scores)
     jax.block_until_ready(scores(particles, batch))
     seconds = fastest({"scores": lambda: scores(particles, batch)})["scores"]

@@ -1,4 +1,4 @@
-"""Times that survive a shared machine, and memory that the compiler itself reports."""
+"""Times that are robust on a shared machine, and memory as the compiler reports it."""
 
 import dataclasses
 import os
@@ -12,13 +12,13 @@ from typing import Any
 import jax
 import numpy as np
 
-# What is measured first and last in a round meets the same neighbours.
+# Rounds of alternating runs: other work on the machine meets all runs of a round alike.
 ROUNDS = 15
 
 
 @dataclasses.dataclass(frozen=True)
 class Measurement:
-    """One number beside its limit."""
+    """One number with its limit."""
 
     part: int
     what: str
@@ -29,7 +29,7 @@ class Measurement:
 
     @property
     def limit(self) -> str:
-        """In words."""
+        """The limit as text."""
         if self.at_most is not None:
             return f"≤ {self.at_most:g}"
         return "" if self.at_least is None else f"≥ {self.at_least:g}"
@@ -49,10 +49,10 @@ def fastest(
     rounds: int = ROUNDS,
     clock: Callable[[], float] = time.perf_counter,
 ) -> dict[str, float]:
-    """Seconds of the fastest of several runs of each, taken in turns.
+    """Seconds of the fastest run of each function, in rounds of alternating runs.
 
-    `clock=time.process_time` counts processor seconds of all threads, which other people's work
-    on the machine disturbs less where single runs are long.
+    `clock=time.process_time` counts processor seconds of all threads, which other work on the
+    machine disturbs less if single runs are long.
     """
     seconds: dict[str, list[float]] = {name: [] for name in runs}
     for _ in range(rounds):
@@ -64,7 +64,7 @@ def fastest(
 
 
 def memory_of(compiled: jax.stages.Compiled) -> int:
-    """Bytes that a compiled program needs: arguments, results and what lies between."""
+    """Bytes that a compiled program needs for arguments, results and temporaries."""
     analysis = compiled.memory_analysis()
     if analysis is None:
         return 0
@@ -76,16 +76,16 @@ def memory_of(compiled: jax.stages.Compiled) -> int:
 
 
 def slope(sizes: Sequence[float], values: Sequence[float]) -> float:
-    """The exponent of the power law through the points."""
+    """The exponent of the power law fitted to the points."""
     return float(np.polyfit(np.log(sizes), np.log(values), 1)[0])
 
 
 def seconds_of_processes(
     codes: Mapping[str, str], rounds: int, **settings: str
 ) -> dict[str, float]:
-    """Fewest processor seconds of fresh interpreters that run each of `codes`, taken in turns.
+    """Fewest processor seconds of fresh interpreters that run each of `codes`, in rounds.
 
-    Importing and compiling keep about one core busy: on an idle machine that is the time to wait.
+    Importing and compiling use about one core: on an idle machine this is also the wall time.
     """
     environment = {**os.environ, **settings}
     seconds: dict[str, list[float]] = {name: [] for name in codes}

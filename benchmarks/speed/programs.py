@@ -9,7 +9,7 @@ import optax
 
 import nvgd
 from benchmarks.speed.yardstick import Settings, initial_network, plain_flow
-from nvgd.flow import ParticleFlow
+from nvgd.flow.particle_flow import ParticleFlow
 
 KEY = jax.random.key(0)
 
@@ -34,7 +34,7 @@ def scanned(
 def plain(
     log_density: Callable, particles: jax.Array, num_steps: int, settings: Settings
 ) -> tuple[Callable[[], Any], float]:
-    """The yardstick, compiled, and the processor seconds that took."""
+    """The compiled yardstick, and the processor seconds of its compilation."""
     started = time.process_time()
     network = initial_network(KEY, particles.shape[1])
     optimizer = optax.adam(settings.learning_rate).init(network)

@@ -1,7 +1,7 @@
-"""What a careful person would write first, and the bare matrix products of a training step.
+"""A plain implementation of the paper, and the bare matrix products of a training step.
 
 `plain_flow` is the paper's Algorithm 1 as a `while_loop` inside a `scan`, with optax: the yardstick
-that the library's own loop is measured against. It is not part of the library.
+for the library's own loop. It is not part of the library.
 """
 
 from collections.abc import Callable
@@ -16,7 +16,7 @@ WIDTH = 32
 
 
 class Settings(NamedTuple):
-    """The paper's, on the funnel."""
+    """The paper's settings on the funnel."""
 
     step_size: float = 1e-2
     learning_rate: float = 1e-4
@@ -26,7 +26,7 @@ class Settings(NamedTuple):
 
 
 def initial_network(key: jax.Array, dim: int) -> dict[str, Any]:
-    """2-32-32-2, or the like in another dimension."""
+    """A network with two hidden layers of 32 units."""
     sizes = (dim, WIDTH, WIDTH, dim)
     draw = jax.nn.initializers.he_normal(in_axis=-1, out_axis=-2)
     keys = jax.random.split(key, 3)
@@ -59,7 +59,7 @@ def plain_flow(
 ) -> Callable:
     """A function of particles, network, optimiser state and key that takes `num_steps` steps.
 
-    Returns the state after them, and the particles of every step.
+    It returns the last state, and the particles after every step.
     """
     adam = optax.adam(settings.learning_rate)
 
@@ -107,10 +107,10 @@ def plain_flow(
 
 
 def matrix_products(dim: int, num_particles: int) -> Callable[[], None]:
-    """The products of one of the library's training steps and nothing else, in NumPy.
+    """Only the matrix products of one of the library's training steps, in NumPy.
 
-    The witness's hidden layers a, their slopes s, and the coupling K of the closed-form trace: see
-    `nvgd.MLP.values_and_divergences`.
+    `nvgd.stein.MLP.values_and_divergences` has the hidden layers, their slopes and the coupling of
+    the closed-form trace that these products stand for.
     """
     rng = np.random.default_rng(0)
     num_train = round(2 / 3 * num_particles)

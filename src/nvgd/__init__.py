@@ -1,166 +1,90 @@
 """Neural Variational Gradient Descent: sample a posterior along a learned gradient flow."""
 
-import importlib
-from typing import TYPE_CHECKING, Any
+import importlib as _importlib
+from typing import TYPE_CHECKING as _TYPE_CHECKING
 
-from nvgd.checkpoints import CheckpointFailed, CheckpointRefused
-from nvgd.coordinates import Adaptive, Curved, Diagonal, Identity, Preconditioned, Whitened
-from nvgd.data import BatchStream
-from nvgd.diagnostics import Diagnosis
-from nvgd.directions import (
-    Annealed,
-    Cycles,
-    Halves,
-    KernelDirection,
-    LangevinDirection,
-    LangevinFraction,
-    LearnedPower,
-    NeuralDirection,
-    Projected,
-    ResidualDirection,
-    SelfRepulsive,
-    StochasticStein,
+from nvgd import coordinates as coordinates
+from nvgd import directions as directions
+from nvgd import movers as movers
+from nvgd import stein as stein
+from nvgd._support.devices import device_mesh
+from nvgd._support.errors import (
+    CheckpointWarning,
+    InputError,
+    MissingExtraError,
+    NotAtRestWarning,
+    RunStoppedWarning,
 )
-from nvgd.divergences import ExactDivergence, HutchinsonDivergence
-from nvgd.errors import InputError, MissingExtraError
-from nvgd.flow import FlowInfo, FlowState, ParticleFlow
-from nvgd.kernels import IMQ, RBF
-from nvgd.laplace import Laplace
-from nvgd.methods import NVGD, SGLD, SVGD, ULA
-from nvgd.models import Model
-from nvgd.movers import (
-    Capped,
-    Euler,
-    Metropolis,
-    Momentum,
-    NoiseAware,
-    Optax,
-    Resampled,
-    polynomial_decay,
-)
-from nvgd.posterior import Posterior, load
-from nvgd.regularisers import PowerNorm, QuadraticForm
-from nvgd.sampling import NoRest, RunStopped, sample
-from nvgd.sharding import device_mesh
-from nvgd.starts import Jittered
-from nvgd.stein import (
-    divergence,
-    regularised_stein_discrepancy,
-    stein_discrepancy,
-    stein_operator,
-)
-from nvgd.target import Target
-from nvgd.weights import Weighted
-from nvgd.witnesses import MLP
+from nvgd._support.version import __version__ as __version__
+from nvgd.flow.methods import MALA, NVGD, SGLD, SVGD, ULA
+from nvgd.flow.particle_flow import ParticleFlow
+from nvgd.posterior.diagnostics.verdict import Diagnosis
+from nvgd.posterior.posterior import Posterior, load
+from nvgd.running.pathfinder import Laplace
+from nvgd.running.sampling import sample
+from nvgd.running.starts import Jittered
+from nvgd.targets.data import BatchStream
+from nvgd.targets.models import Model
+from nvgd.targets.target import Target
 
-if TYPE_CHECKING:
+if _TYPE_CHECKING:
     from nvgd import densities, metrics
-    from nvgd.exact import MALA, MetropolisNVGD
-    from nvgd.frontends import from_numpyro, from_pymc, to_blackjax
-    from nvgd.information import fisher_information, hessian_information
-    from nvgd.transport import Transport, learn_transport
+    from nvgd.frontends.blackjax import to_blackjax
+    from nvgd.frontends.numpyro import from_numpyro
+    from nvgd.frontends.pymc import from_pymc
+    from nvgd.posterior.transport import learn_transport
 
-__version__ = "0.1.0"
-
-# What few programs need is imported when it is first asked for: name → module.
+# What few programs need is imported when it is first used: name → module.
 _ON_DEMAND = {
-    "MALA": "nvgd.exact",
-    "MetropolisNVGD": "nvgd.exact",
-    "Transport": "nvgd.transport",
     "densities": "nvgd.densities",
-    "fisher_information": "nvgd.information",
-    "from_numpyro": "nvgd.frontends",
-    "from_pymc": "nvgd.frontends",
-    "hessian_information": "nvgd.information",
-    "learn_transport": "nvgd.transport",
+    "from_numpyro": "nvgd.frontends.numpyro",
+    "from_pymc": "nvgd.frontends.pymc",
+    "learn_transport": "nvgd.posterior.transport",
     "metrics": "nvgd.metrics",
-    "to_blackjax": "nvgd.frontends",
+    "to_blackjax": "nvgd.frontends.blackjax",
 }
 
+__all__ = [
+    "MALA",
+    "NVGD",
+    "SGLD",
+    "SVGD",
+    "ULA",
+    "BatchStream",
+    "CheckpointWarning",
+    "Diagnosis",
+    "InputError",
+    "Jittered",
+    "Laplace",
+    "MissingExtraError",
+    "Model",
+    "NotAtRestWarning",
+    "ParticleFlow",
+    "Posterior",
+    "RunStoppedWarning",
+    "Target",
+    "densities",
+    "device_mesh",
+    "from_numpyro",
+    "from_pymc",
+    "learn_transport",
+    "load",
+    "metrics",
+    "sample",
+    "to_blackjax",
+]
 
-def __getattr__(name: str) -> Any:
+# Submodules that carry the parts of a flow.
+_SUBMODULES = ("coordinates", "directions", "movers", "stein")
+
+
+def __getattr__(name: str) -> object:
     if name not in _ON_DEMAND:
         raise AttributeError(f"module 'nvgd' has no attribute {name!r}")
     home = _ON_DEMAND[name]
-    module = importlib.import_module(home)
+    module = _importlib.import_module(home)
     return module if home == f"nvgd.{name}" else getattr(module, name)
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_ON_DEMAND})
-
-
-__all__ = [
-    "IMQ",
-    "MALA",
-    "MLP",
-    "NVGD",
-    "RBF",
-    "SGLD",
-    "SVGD",
-    "ULA",
-    "Adaptive",
-    "Annealed",
-    "BatchStream",
-    "Capped",
-    "CheckpointFailed",
-    "CheckpointRefused",
-    "Curved",
-    "Cycles",
-    "Diagnosis",
-    "Diagonal",
-    "Euler",
-    "ExactDivergence",
-    "FlowInfo",
-    "FlowState",
-    "Halves",
-    "HutchinsonDivergence",
-    "Identity",
-    "InputError",
-    "Jittered",
-    "KernelDirection",
-    "LangevinDirection",
-    "LangevinFraction",
-    "Laplace",
-    "LearnedPower",
-    "Metropolis",
-    "MetropolisNVGD",
-    "MissingExtraError",
-    "Model",
-    "Momentum",
-    "NeuralDirection",
-    "NoRest",
-    "NoiseAware",
-    "Optax",
-    "ParticleFlow",
-    "Posterior",
-    "PowerNorm",
-    "Preconditioned",
-    "Projected",
-    "QuadraticForm",
-    "Resampled",
-    "ResidualDirection",
-    "RunStopped",
-    "SelfRepulsive",
-    "StochasticStein",
-    "Target",
-    "Transport",
-    "Weighted",
-    "Whitened",
-    "densities",
-    "device_mesh",
-    "divergence",
-    "fisher_information",
-    "from_numpyro",
-    "from_pymc",
-    "hessian_information",
-    "learn_transport",
-    "load",
-    "metrics",
-    "polynomial_decay",
-    "regularised_stein_discrepancy",
-    "sample",
-    "stein_discrepancy",
-    "stein_operator",
-    "to_blackjax",
-]
+    return sorted({*__all__, *_SUBMODULES, "__version__"})

@@ -1,1 +1,1 @@
-"""The paper's experiments and the demo, one a file."""
+"""The paper's experiments, one per file, and the demo."""

@@ -1,4 +1,4 @@
-"""What every experiment is: settings, tasks, and pictures drawn from records alone."""
+"""The contract of an experiment: settings, tasks, and figures drawn from its records alone."""
 
 import dataclasses
 from abc import abstractmethod
@@ -9,17 +9,15 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from nvgd.errors import InputError, check_count
+from nvgd._support.errors import InputError, check_count
+from nvgd._support.files import output_directory, write_atomically
 from nvgd.experiments.records import Records, Rows, check_directory, finished, read
-from nvgd.files import output_directory, write_atomically
 
 Arrays = dict[str, np.ndarray]
-# The names of the library's default and of the paper's method in tables and figures.
-DEFAULT, PAPER = "NVGD", "NVGD paper"
 
 
 class Task(NamedTuple):
-    """A part of an experiment that depends on its settings alone."""
+    """A part of an experiment, determined by the settings alone."""
 
     name: str
     method: str
@@ -28,27 +26,29 @@ class Task(NamedTuple):
 
 
 class Report(NamedTuple):
-    """How a task tells the world: `measure` appends to the records, `step` moves the bar."""
+    """How a task reports its progress."""
 
     measure: Callable[..., None]
+    """Appends a measurement, given as keywords, to the records."""
     step: Callable[[int, str], None]
+    """Moves the progress bar to a step of the task, with a text behind it."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Experiment:
-    """Settings that all experiments share; the fields are the command line's options."""
+    """The settings that all experiments share; fields are options of the command line."""
 
     out: Path | None = None
     """Directory for records and figures; results/<experiment> if omitted."""
     seeds: int = 10
     """Independent runs of every method."""
     quick: bool = False
-    """The same code on a scale that takes a minute or less; settings that are given stay."""
+    """The same code on a scale that takes a minute or less; given settings are kept."""
     resume: bool = False
-    """Continue an interrupted run in `out`; settings must be the same."""
+    """Continue an interrupted run in `out`, with the same settings."""
 
     name: ClassVar[str]
-    # What --quick makes of a setting that is not given.
+    # The values that --quick gives to settings left at their defaults.
     quick_limits: ClassVar[Mapping[str, int]] = {}
 
     def __post_init__(self):
@@ -56,11 +56,11 @@ class Experiment:
 
     @property
     def directory(self) -> Path:
-        """Where the records go."""
+        """The directory of the records."""
         return Path("results") / self.name if self.out is None else self.out
 
     def scaled(self) -> "Experiment":
-        """The settings that are run: if `quick`, cut down where they are the defaults."""
+        """The settings of the run: with `quick`, defaults are replaced by `quick_limits`."""
         if not self.quick:
             return self
         limits = {"seeds": 2, **self.quick_limits}
@@ -69,48 +69,48 @@ class Experiment:
         return dataclasses.replace(self, **cut)
 
     def settings(self) -> dict[str, Any]:
-        """What the numbers depend on, for the records."""
+        """The settings that the results depend on, for the records."""
         leave_out = {"out", "resume"}
         return {k: v for k, v in dataclasses.asdict(self).items() if k not in leave_out}
 
     def prepare(self) -> None:
-        """Check what the tasks will need (data, say) before anything is written."""
+        """Check what the tasks need, such as data, before anything is written."""
 
     @abstractmethod
     def tasks(self) -> list[Task]:
         """All tasks, in order."""
 
     def rewind(self, task: Task, records: Records) -> None:
-        """Drop what an interrupted run measured of a task, but for what `run` can go on from."""
+        """Drop the measurements of an interrupted task, except those that `run` continues from."""
         records.rewind(task.name, lambda row: False)
 
     @abstractmethod
     def run(self, task: Task, report: Report, records: Records) -> Arrays:
-        """Do one task: measure as it goes, return the arrays to keep."""
+        """Run one task: report measurements on the way, return the arrays to keep."""
 
     def can_show(self, rows: Rows) -> bool:
-        """Whether these rows of an unfinished run are enough for a table and figures."""
+        """Whether the rows of an unfinished run are enough for a table and figures."""
         del rows
         return False
 
     @abstractmethod
     def table(self, rows: Rows, arrays: Arrays) -> str:
-        """The results in words and numbers, in Markdown."""
+        """The results as a table in Markdown."""
 
     @abstractmethod
     def draw(self, rows: Rows, arrays: Arrays, directory: Path) -> list[Path]:
-        """Figures into `directory`, from records alone."""
+        """Draw the figures into `directory`, from the records alone."""
 
 
 def run_label(rows: Rows, method: str) -> str:
-    """The method's name, with how many of its runs came to their end if not all did."""
+    """The method's name, with the number of completed runs if some stopped early."""
     ends = [row["status"] for row in rows if row["method"] == method and "status" in row]
     completed = sum(end == "completed" for end in ends)
     return method if completed == len(ends) else f"{method} ({completed} of {len(ends)} completed)"
 
 
 def check(experiment: Experiment) -> None:
-    """Refuse what would end the run before its first step."""
+    """Refuse an experiment that could not begin: a bad directory, or missing data."""
     experiment = experiment.scaled()
     directory, name = experiment.directory, experiment.name
     check_directory(directory, name, experiment.settings(), experiment.resume)
@@ -118,7 +118,7 @@ def check(experiment: Experiment) -> None:
 
 
 def reproduce(experiment: Experiment) -> None:
-    """Run what is left of an experiment, then print its table and draw its figures."""
+    """Run the unfinished tasks of an experiment, then print its table and draw its figures."""
     from tqdm import tqdm
 
     experiment = experiment.scaled()

@@ -4,7 +4,7 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
-from nvgd.errors import InputError
+from nvgd._support.errors import InputError
 from nvgd.experiments.base import Experiment
 from nvgd.experiments.covertype import Covertype
 from nvgd.experiments.funnel import FunnelExperiment
@@ -19,7 +19,7 @@ EXPERIMENTS: dict[str, type[Experiment]] = {
 
 
 def from_records(directory: Path) -> Experiment:
-    """The experiment, with its settings, whose records lie in `directory`."""
+    """The experiment whose records are in `directory`, with its settings."""
     config, _, _ = read(directory)
     kind = EXPERIMENTS.get(config["experiment"])
     if kind is None:
@@ -36,7 +36,7 @@ def from_records(directory: Path) -> Experiment:
 
 
 def _is_alike(value: Any, default: Any) -> bool:
-    """Whether a value from a file is of the kind that a setting has."""
+    """Whether a value from a file has the type of a setting's default."""
     if isinstance(default, bool | str) or default is None:
         return isinstance(value, type(default))
     is_number = isinstance(value, int | float) and not isinstance(value, bool)

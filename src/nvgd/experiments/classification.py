@@ -1,8 +1,9 @@
-"""What the two classification experiments share: one search for step sizes, one way to measure."""
+"""What the two classification experiments share: the search for step sizes, and the measures."""
 
 import dataclasses
+import warnings
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import ClassVar, NamedTuple
@@ -11,15 +12,17 @@ import jax
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from nvgd.errors import check_count, check_positive
-from nvgd.experiments.base import DEFAULT, Arrays, Experiment, Report, Rows, Task
-from nvgd.experiments.figures import COLOURS
-from nvgd.experiments.records import Records
-from nvgd.flow import FlowState, ParticleFlow
-from nvgd.posterior import Posterior
-from nvgd.sampling import RunStopped, sample
-from nvgd.tables import spread
-from nvgd.target import Target
+from nvgd._support.errors import RunStoppedWarning, check_count, check_positive
+from nvgd._support.tables import mean_and_deviation
+from nvgd.experiments.base import Arrays, Experiment, Report, Task
+from nvgd.experiments.figures import draw_measures
+from nvgd.experiments.methods import COLOURS, DEFAULT
+from nvgd.experiments.records import Records, Rows
+from nvgd.flow.particle_flow import ParticleFlow
+from nvgd.flow.stage import StageState
+from nvgd.posterior.posterior import Posterior
+from nvgd.running.sampling import sample
+from nvgd.targets.target import Target
 
 MEASURES = {
     "accuracy": "accuracy",
@@ -27,10 +30,14 @@ MEASURES = {
     "calibration_error": "calibration error",
 }
 TUNING = "tune"
+# Decimal places of the measures in tables.
+DIGITS = 4
+# Bins of confidence of the calibration error.
+NUM_BINS = 15
 
 
 class Split(NamedTuple):
-    """Inputs and labels of the rows that predictions are measured on."""
+    """Inputs and labels on which predictions are measured."""
 
     inputs: np.ndarray
     labels: np.ndarray
@@ -38,41 +45,41 @@ class Split(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ClassificationExperiment(Experiment):
-    """A posterior over classifiers, sampled in minibatches; step sizes found by one search.
+    """A posterior over classifiers, sampled with minibatches at the best step sizes of a search.
 
-    Every method but the untuned ones tries the same decades of step sizes on the validation rows,
-    then the half decades beside the best of them, all for the same number of steps. The best log
-    likelihood wins.
+    Every tuned method tries the same decades of step sizes, then the two half decades next to the
+    best one, each for the same number of steps. The step size with the largest log likelihood on
+    the validation rows is chosen.
     """
 
     num_particles: int = 100
     """Particles of every method."""
     batch_size: int = 128
-    """Data rows a step."""
+    """Data rows per step."""
     num_steps: int
     """Steps of every method."""
     tuning_steps: int
-    """Steps of every try of the search."""
+    """Steps for every step size that the search tries."""
     largest_step_size: float
-    """The search's first decade; the others are smaller."""
+    """The largest step size of the search; the others follow by factors of ten."""
     num_decades: int
-    """How many decades the search tries."""
+    """Number of decades that the search tries."""
     measure_every: int
     """Steps between measurements."""
     data_dir: Path | None = None
-    """Where to find the data; see data/README.md for where it is looked for otherwise."""
+    """Directory with the data; data/README.md lists where it is looked for if omitted."""
 
     learning_rate: float = 1e-3
-    """Of Adam on the witness."""
+    """Learning rate of Adam on the witness."""
     max_inner_steps: int
-    """Training steps of the witness a particle step, at most."""
+    """Largest number of training steps of the witness per step."""
 
     methods: ClassVar[tuple[str, ...]]
     untuned: ClassVar[tuple[str, ...]] = (DEFAULT,)
-    """Those of them that have no step size to find."""
+    """Methods without a step size to search for."""
     colours: ClassVar[Mapping[str, str]] = COLOURS
     checkpoint_every: ClassVar[timedelta | int] = timedelta(minutes=2)
-    """Between checkpoints of a run, which an interruption sets back to the last one."""
+    """Interval between the checkpoints of a run."""
 
     def __post_init__(self):
         super().__post_init__()
@@ -84,22 +91,22 @@ class ClassificationExperiment(Experiment):
             check_positive(name, getattr(self, name))
 
     def settings(self):
-        """The data are the same wherever they lie."""
+        """All but `data_dir`: the data are the same in every directory."""
         settings = super().settings()
         del settings["data_dir"]
         return settings
 
     def prepare(self) -> None:
-        """Find the data, and see that there are rows enough for a batch."""
+        """Check that the data are there, with rows enough for a batch."""
         self.target(tuning=True)
 
     @abstractmethod
     def flow(self, method: str, step_size: float | None) -> ParticleFlow:
-        """A method with this step size; without one if it is untuned."""
+        """A method with this step size, None if it is untuned."""
 
     @abstractmethod
     def target(self, *, tuning: bool) -> Target:
-        """The posterior of all training rows, or without the validation rows for tuning."""
+        """The posterior given all training rows, for tuning without the validation rows."""
 
     @abstractmethod
     def split(self, *, tuning: bool) -> Split:
@@ -116,7 +123,7 @@ class ClassificationExperiment(Experiment):
         """Class probabilities, averaged over the particles."""
 
     def tasks(self) -> list[Task]:
-        """The search for every method, then the runs."""
+        """The search for every tuned method, then the runs."""
         tries = self.num_decades + 2
         return [
             *(
@@ -132,12 +139,12 @@ class ClassificationExperiment(Experiment):
         ]
 
     def rewind(self, task: Task, records: Records) -> None:
-        """Keep the tries of a search, and a run's measurements if it has a checkpoint."""
+        """Keep the results of a search, and the measurements of a run that has a checkpoint."""
         has_state = records.checkpoint(task.name).exists()
         records.rewind(task.name, lambda row: "tried" in row or (has_state and "step" in row))
 
     def run(self, task: Task, report: Report, records: Records) -> Arrays:
-        """Search, or one run with the step size that the search has found."""
+        """A search, or one run with the step size that the search found."""
         if task.name.startswith(TUNING):
             self._search(task, report, records)
             return {}
@@ -145,8 +152,8 @@ class ClassificationExperiment(Experiment):
         step_size = None if is_untuned else best_step_size(records.rows, task.method)
         split = self.split(tuning=False)
 
-        def watch(state: FlowState) -> None:
-            # What comes after the checkpoint that the run goes on from is measured again.
+        def watch(state: StageState) -> None:
+            # A resumed run measures everything after its checkpoint again.
             records.rewind(task.name, lambda row: row["step"] < int(state.step))
             measures = self.measure(state.particles, split)
             report.measure(step=int(state.step), step_size=step_size, **measures)
@@ -182,7 +189,7 @@ class ClassificationExperiment(Experiment):
                     tuning=True,
                 )
                 values = self.measure(posterior.particles, split)
-                # A run that broke down is no candidate, however good its last state was.
+                # A run that stopped early is not a candidate, however good its last state was.
                 is_whole = bool(posterior.completed and np.isfinite(values["log_likelihood"]))
                 results[step_size] = {"tried": step_size, "is_whole": is_whole, **values}
                 report.measure(**results[step_size])
@@ -201,16 +208,14 @@ class ClassificationExperiment(Experiment):
         task: Task,
         step_size: float | None,
         num_steps: int,
-        watch: Callable[[FlowState], None],
+        watch: Callable[[StageState], None],
         *,
         tuning: bool,
         checkpoint: Path | None = None,
     ) -> Posterior:
-        import warnings
-
         with warnings.catch_warnings():
-            # The status is recorded; step sizes that are too large are part of the search.
-            warnings.simplefilter("ignore", RunStopped)
+            # The status is recorded; the search includes step sizes that are too large.
+            warnings.simplefilter("ignore", RunStoppedWarning)
             return sample(
                 self.target(tuning=tuning),
                 self.flow(task.method, step_size),
@@ -225,24 +230,28 @@ class ClassificationExperiment(Experiment):
             )
 
     def measure_cells(self, rows: Rows, method: str, step: int) -> list[str]:
-        """The step size and the measures at `step`, or where a run stopped before, for a table."""
+        """Cells of a table: step size, and measures at `step` or at the end of a stopped run."""
         reached = [r for r in rows if r["method"] == method and r.get("step", step + 1) <= step]
         at_step = list({r["task"]: r for r in reached}.values())
-        digits = {"accuracy": 4, "log_likelihood": 4, "calibration_error": 4}
         return [
             "own" if method in self.untuned else f"{best_step_size(rows, method):.1e}",
-            *(spread([r[name] for r in at_step], digits[name]) for name in MEASURES),
+            *(mean_and_deviation([r[name] for r in at_step], DIGITS) for name in MEASURES),
         ]
 
+    def methods_run(self, rows: Rows) -> list[str]:
+        """The methods that the rows hold a run of."""
+        run = {row["method"] for row in rows if "step" in row}
+        return [method for method in self.methods if method in run]
 
-def methods_run(experiment: ClassificationExperiment, rows: Rows) -> list[str]:
-    """Those of the methods that there is a run of."""
-    run = {row["method"] for row in rows if "step" in row}
-    return [method for method in experiment.methods if method in run]
+    def draw_curves(self, rows: Rows, panels: np.ndarray, names: Sequence[str]) -> None:
+        """The measures `names` over steps, one panel per measure."""
+        colours = {method: self.colours[method] for method in self.methods_run(rows)}
+        measures = {name: MEASURES[name] for name in names}
+        draw_measures(panels, rows, measures, colours, self.num_steps)
 
 
 def best_step_size(rows: Rows, method: str) -> float:
-    """What the search for this method ended with."""
+    """The step size that the search for this method found."""
     search = [row for row in rows if row["task"] == f"{TUNING}/{method}"]
     (found,) = (row["step_size"] for row in search if "step_size" in row)
     return found
@@ -251,16 +260,16 @@ def best_step_size(rows: Rows, method: str) -> float:
 def measures(
     probabilities: Float[np.ndarray, "rows classes"], labels: np.ndarray
 ) -> dict[str, float]:
-    """Accuracy, mean log likelihood, and expected calibration error in 15 bins of confidence."""
+    """Accuracy, mean log likelihood and expected calibration error."""
     probabilities = np.asarray(probabilities, np.float64)
     chosen = probabilities[np.arange(len(labels)), labels]
     confidence, predicted = probabilities.max(axis=1), probabilities.argmax(axis=1)
     is_right = predicted == labels
-    bins = np.minimum((confidence * 15).astype(int), 14)
-    gaps = np.bincount(bins, weights=is_right - confidence, minlength=15)
+    bins = np.minimum((confidence * NUM_BINS).astype(int), NUM_BINS - 1)
+    gaps = np.bincount(bins, weights=is_right - confidence, minlength=NUM_BINS)
     return {
         "accuracy": float(is_right.mean()),
-        # The smallest 32-bit number: a prediction of exactly zero is a rounding, not a certainty.
+        # About the smallest 32-bit number: a probability of exactly zero is a rounding error.
         "log_likelihood": float(np.log(np.maximum(chosen, 1e-38)).mean()),
         "calibration_error": float(np.abs(gaps).sum() / len(labels)),
     }

@@ -1,4 +1,4 @@
-"""Figure 6: Bayesian logistic regression on all of Covertype."""
+"""Figure 6: Bayesian logistic regression on the whole Covertype data set."""
 
 import dataclasses
 import functools
@@ -11,32 +11,32 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from nvgd._support.tables import markdown, mean_and_deviation
 from nvgd.experiments import datasets
-from nvgd.experiments.base import DEFAULT, PAPER, Arrays, Report, Rows, Task, run_label
+from nvgd.experiments.base import Arrays, Report, Task, run_label
 from nvgd.experiments.classification import MEASURES, ClassificationExperiment, Split, measures
-from nvgd.experiments.funnel import paper_nvgd
-from nvgd.experiments.records import Records
-from nvgd.files import write_atomically
-from nvgd.flow import ParticleFlow
-from nvgd.methods import NVGD, SGLD, SVGD
-from nvgd.tables import markdown, spread
-from nvgd.target import Target
+from nvgd.experiments.figures import save_figure
+from nvgd.experiments.methods import DEFAULT, PAPER, paper_nvgd
+from nvgd.experiments.records import Records, Rows
+from nvgd.flow.methods import NVGD, SGLD, SVGD
+from nvgd.flow.particle_flow import ParticleFlow
+from nvgd.targets.target import Target
 
 REFERENCE = "Laplace"
 # Shape a₀ and rate b₀ of the prior on the precision α.
 PRIOR_SHAPE, PRIOR_RATE = 1.0, 0.01
-# Coordinates whose posterior standard deviation is below this are well determined by the data.
+# A coordinate with a smaller posterior standard deviation is well determined by the data.
 WELL_DETERMINED = 0.1
 
 
 def log_prior(position: Float[Array, " d"]) -> Float[Array, ""]:
-    """β ~ N(0, 1/α), α ~ Gamma(a₀, rate b₀), at the position (log α, β); Jacobian included."""
+    """β ~ N(0, 1/α), α ~ Gamma(a₀, rate b₀) at the position (log α, β), Jacobian included."""
     log_precision, coefficients = position[0], position[1:]
     precision = jnp.exp(log_precision)
     prior_of_coefficients = 0.5 * (
         len(coefficients) * log_precision - precision * coefficients @ coefficients
     )
-    # (a₀ − 1) log α − b₀α, and log α more for the change of variables.
+    # (a₀ − 1) log α − b₀α, plus log α for the change of variables.
     return prior_of_coefficients + PRIOR_SHAPE * log_precision - PRIOR_RATE * precision
 
 
@@ -48,7 +48,7 @@ def log_likelihood(position: Float[Array, " d"], datum: tuple[Array, Array]) -> 
 
 
 class Data(NamedTuple):
-    """Features with intercept, labels 0 and 1, shuffled once: test, validation, the rest."""
+    """Features with intercept and labels 0 and 1, shuffled: test rows, validation, the rest."""
 
     features: np.ndarray
     labels: np.ndarray
@@ -58,7 +58,7 @@ class Data(NamedTuple):
 
 @functools.lru_cache(maxsize=1)
 def load(data_dir: Path | None) -> Data:
-    """54 features (the ten quantities standardised) and an intercept; is the label 2?"""
+    """54 features, of which ten are standardised quantities, and an intercept; label 2 or not."""
     raw = datasets.load("covertype", data_dir)
     quantities = raw["quant"].astype(np.float64)
     quantities = (quantities - quantities.mean(axis=0)) / quantities.std(axis=0)
@@ -87,7 +87,7 @@ def _target(data_dir: Path | None, tuning: bool, batch_size: int) -> Target:
 def laplace(
     features: Float[np.ndarray, "rows k"], labels: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Mode and standard deviations of (log α, β) by Newton's method on all rows, in 64 bits."""
+    """Mode and standard deviations of (log α, β), by Newton's method on all rows in 64 bits."""
     features = features.astype(np.float64)
     size = features.shape[1]
     coefficients, precision, information = np.zeros(size), 1.0, np.eye(size)
@@ -118,17 +118,11 @@ class Covertype(ClassificationExperiment):
     """Figure 6: logistic regression on 581,012 rows in minibatches: NVGD, SVGD, SGLD."""
 
     num_steps: int = 4085
-    """Steps of every method."""
     tuning_steps: int = 1000
-    """Steps of every try of the search."""
     largest_step_size: float = 1e-1
-    """The search's first decade; the others are smaller."""
     num_decades: int = 7
-    """How many decades the search tries."""
     measure_every: int = 200
-    """Steps between measurements."""
     max_inner_steps: int = 10
-    """Training steps of the witness a particle step, at most."""
 
     name: ClassVar[str] = "covertype"
     quick_limits: ClassVar[dict[str, int]] = {
@@ -141,10 +135,10 @@ class Covertype(ClassificationExperiment):
     methods: ClassVar[tuple[str, ...]] = (DEFAULT, PAPER, "SVGD", "SGLD")
 
     def flow(self, method: str, step_size: float | None) -> ParticleFlow:
-        """The default, or a method with this step size."""
+        """The default without a step size, or a method with this one."""
         if step_size is None:
             return NVGD()
-        # An array, not a number: all step sizes then share one compiled program.
+        # As an array, so that all step sizes share one compiled program.
         size = jnp.asarray(step_size)
         match method:
             case _ if method == PAPER:
@@ -155,7 +149,7 @@ class Covertype(ClassificationExperiment):
                 return SGLD(size)
 
     def target(self, *, tuning: bool) -> Target:
-        """The posterior of all training rows, or of those not kept for validation."""
+        """The posterior given all training rows, for tuning without the validation rows."""
         return _target(self.data_dir, tuning, self.batch_size)
 
     def split(self, *, tuning: bool) -> Split:
@@ -180,11 +174,11 @@ class Covertype(ClassificationExperiment):
         return np.stack([1 - positive, positive], axis=1)
 
     def tasks(self) -> list[Task]:
-        """Besides search and runs, the reference posterior."""
+        """Searches, runs, and the reference posterior."""
         return [*super().tasks(), Task(REFERENCE, REFERENCE, 0, 1)]
 
     def run(self, task: Task, report: Report, records: Records) -> Arrays:
-        """The reference posterior, or what all classification experiments do."""
+        """The reference posterior, or a task that all classification experiments have."""
         if task.method != REFERENCE:
             return super().run(task, report, records)
         data, split = load(self.data_dir), self.split(tuning=False)
@@ -194,18 +188,11 @@ class Covertype(ClassificationExperiment):
         return {"mean": mode, "sd": deviations}
 
     def table(self, rows: Rows, arrays: Arrays) -> str:
-        """Prediction, and how far the particles are from the reference posterior."""
+        """Measures of the predictions, and errors against the reference posterior."""
         mean, deviation = (arrays[f"{REFERENCE}/{name}"] for name in ("mean", "sd"))
         is_determined = deviation < WELL_DETERMINED
-        head = [
-            "",
-            "step size",
-            *MEASURES.values(),
-            "mean error / sd",
-            "sd ratio",
-            "sd within 20 %",
-        ]
-        lines = [head]
+        comparisons = ("mean error / sd", "sd ratio", "sd within 20 %")
+        lines = [["", "step size", *MEASURES.values(), *comparisons]]
         for method in self.methods:
             particles = [arrays[f"{method}/{seed}/particles"] for seed in range(self.seeds)]
             errors = [np.median(abs(p.mean(axis=0) - mean) / deviation) for p in particles]
@@ -214,9 +201,9 @@ class Covertype(ClassificationExperiment):
                 [
                     run_label(rows, method),
                     *self.measure_cells(rows, method, self.num_steps),
-                    spread(errors, 2),
-                    spread([np.median(r) for r in ratios], 2),
-                    spread([np.mean(abs(r - 1) < 0.2) for r in ratios], 2),
+                    mean_and_deviation(errors, 2),
+                    mean_and_deviation([np.median(r) for r in ratios], 2),
+                    mean_and_deviation([np.mean(abs(r - 1) < 0.2) for r in ratios], 2),
                 ]
             )
         optimum = next(r for r in rows if r["method"] == REFERENCE and "accuracy" in r)
@@ -236,12 +223,10 @@ class Covertype(ClassificationExperiment):
         """Accuracy and log likelihood over steps; means and deviations against the reference."""
         import matplotlib.pyplot as plt
 
-        from nvgd.experiments.figures import draw_measures
-
         figure, panels = plt.subplots(1, 4, figsize=(17, 3.9), layout="constrained")
-        draw_measures(self, rows, panels[:2], ("accuracy", "log_likelihood"))
+        self.draw_curves(rows, panels[:2], ("accuracy", "log_likelihood"))
         mean, deviation = (arrays[f"{REFERENCE}/{name}"] for name in ("mean", "sd"))
-        # The default on top of the others.
+        # Reversed, so that the default is drawn on top.
         for method in reversed(self.methods):
             runs = [arrays[f"{method}/{seed}/particles"] for seed in range(self.seeds)]
             errors = np.mean([abs(p.mean(axis=0) - mean) / deviation for p in runs], axis=0)
@@ -251,12 +236,9 @@ class Covertype(ClassificationExperiment):
         panels[3].axhline(1, color="0.35", linestyle="--", linewidth=1.2)
         for axes, label in ((panels[2], "error of mean / sd"), (panels[3], "sd / reference sd")):
             axes.set(xscale="log", yscale="log", ylabel=label)
-            axes.set_xlabel("reference sd, a point a coordinate")
+            axes.set_xlabel("reference sd, one point per coordinate")
             axes.spines[["top", "right"]].set_visible(False)
-        path = directory / "covertype.png"
-        write_atomically(path, lambda temporary: figure.savefig(temporary, dpi=130))
-        plt.close(figure)
-        return [path]
+        return [save_figure(figure, directory / "covertype.png")]
 
 
 @eqx.filter_jit

@@ -1,4 +1,4 @@
-"""Where Covertype and MNIST are found, checked, and, as a last resort, fetched."""
+"""The data of Covertype and MNIST: found on the disk or fetched, and verified."""
 
 import hashlib
 import os
@@ -7,15 +7,15 @@ from pathlib import Path
 
 import numpy as np
 
-from nvgd.errors import InputError, first_line
-from nvgd.files import cache_directory, output_directory, write_atomically
+from nvgd._support.errors import InputError, first_line
+from nvgd._support.files import cache_directory, output_directory, write_atomically
 
 Dataset = dict[str, np.ndarray]
 
-# Beside src/ in a clone; an installed package has none.
+# Next to src/ in a clone; an installed package has no such directory.
 REPOSITORY_DATA = Path(__file__).parents[3] / "data"
 
-# SHA-256 over the arrays, not the file: a fetched copy is compressed otherwise but holds the same.
+# SHA-256 over the arrays instead of the file, because a fetched copy is compressed differently.
 CHECKSUMS = {
     "covertype": "4913395f3e4cc1ca04486d285826401dcf376553a2318761668a6af5a92035e3",
     "mnist": "25b1a379d0a35342a5fb605ae7092594efeb1d484ce10bc5a55be448befd58ab",
@@ -25,9 +25,8 @@ CHECKSUMS = {
 def load(name: str, data_dir: Path | None = None) -> Dataset:
     """A data set by name, from the first place that has it; its contents are verified.
 
-    Places, in order: `data_dir` or $NVGD_DATA_DIR (if given, it must have the file), the
-    repository's data/, the user's cache, and then scikit-learn's fetchers, whose result is kept in
-    the cache.
+    The places, in order: `data_dir` or $NVGD_DATA_DIR, which must have the file if given; data/ in
+    the repository; the user's cache; scikit-learn's fetchers, whose result is written to the cache.
     """
     file_name = f"{name}.npz"
     named = os.environ.get("NVGD_DATA_DIR") if data_dir is None else data_dir
@@ -62,7 +61,7 @@ def checksum(dataset: Dataset) -> str:
 
 def _read(name: str, path: Path) -> Dataset:
     try:
-        # Opened here, so that it is closed even if it is no archive at all.
+        # Opened here, so that it is closed even if it is not an archive.
         with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
             dataset = dict(stored)
     except Exception as error:  # what a damaged archive raises depends on where it is damaged
@@ -95,7 +94,7 @@ def _fetchers(name: str):
 def _download(name: str, fetch: Callable):
     try:
         return fetch()
-    except Exception as error:  # of the network, of a cut file, of a package that is missing
+    except Exception as error:  # the network, a truncated file, a missing package
         raise InputError(
             f"{name} could not be fetched ({first_line(error).rstrip('.')}): check the network, "
             "or pass --data-dir."

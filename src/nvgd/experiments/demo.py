@@ -4,23 +4,28 @@ import dataclasses
 import json
 import time
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import numpy as np
 
-from nvgd.densities import Funnel
-from nvgd.errors import check_count, check_positive
-from nvgd.experiments.base import DEFAULT, PAPER
-from nvgd.experiments.funnel import EXACT, NUM_EXACT_SAMPLES, NUM_REFERENCE_DRAWS
-from nvgd.files import output_directory, write_atomically
-from nvgd.flow import FlowState, ParticleFlow
-from nvgd.methods import NVGD, SVGD, ULA
-from nvgd.metrics import Reference
-from nvgd.sampling import sample
-from nvgd.tables import align, spread
+from nvgd._support.errors import check_count, check_positive
+from nvgd._support.files import output_directory, write_atomically
+from nvgd._support.tables import align, mean_and_deviation
+from nvgd.evaluation.densities import Funnel
+from nvgd.evaluation.distances import Reference
+from nvgd.experiments.figures import band, mark_exact, save_figure
+from nvgd.experiments.funnel_frames import Frame, take_frame
+from nvgd.experiments.funnel_measures import NUM_EXACT_SAMPLES, NUM_REFERENCE_DRAWS
+from nvgd.experiments.methods import COLOURS, DEFAULT, EXACT, PAPER
+from nvgd.flow.methods import NVGD, SVGD, ULA
+from nvgd.flow.particle_flow import ParticleFlow
+from nvgd.running.sampling import sample
 
-# Moments at which the MMD curve is taken and the animation has a picture.
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+# Points of the MMD curves, and frames of the animation.
 NUM_FRAMES = 60
 
 
@@ -33,7 +38,7 @@ class Demo:
     num_particles: int = 100
     """Particles of every method."""
     num_steps: int = 2000
-    """Steps of every method, each one gradient a particle."""
+    """Steps of every method, with one gradient per particle each."""
     step_size: float = 1e-2
     """ε of the paper's NVGD and ULA; ULA also runs at ε/5, rescaled SVGD at 5ε, as in the paper."""
     num_seeds: int = 5
@@ -46,7 +51,7 @@ class Demo:
         check_count("num_seeds", self.num_seeds)
 
     def flows(self) -> dict[str, ParticleFlow]:
-        """The methods of the paper with its settings, and the default, which has none."""
+        """The methods of the paper with its settings, and the library's default."""
         return {
             PAPER: NVGD.paper(self.step_size),
             DEFAULT: NVGD(),
@@ -57,7 +62,7 @@ class Demo:
 
 
 class MethodResult(NamedTuple):
-    """All runs of one method; the leading axis counts seeds."""
+    """All runs of one method; the leading axis is that of the seeds."""
 
     particles: np.ndarray
     steps: np.ndarray
@@ -68,16 +73,16 @@ class MethodResult(NamedTuple):
 
 
 def run(config: Demo) -> None:
-    """Run every method, print the table, write the figure, the animation and the numbers."""
+    """Run every method, print the table, write the figure, the animation and the records."""
     from tqdm import tqdm
 
-    from nvgd.experiments import demo_figures, funnel_figures
+    from nvgd.experiments.funnel_figures import animate
 
     out = output_directory(config.out)
     funnel = Funnel(2)
     reference = Reference(funnel.sample(jax.random.key(2), NUM_REFERENCE_DRAWS))
     flows = config.flows()
-    frames: list[funnel_figures.Frame] = []
+    frames: list[Frame] = []
     results: dict[str, MethodResult] = {}
     num_runs = len(flows) * config.num_seeds
     print(f"Funnel in 2 dimensions, {config.num_particles} particles, {config.num_steps} steps.")
@@ -86,12 +91,12 @@ def run(config: Demo) -> None:
             runs = []
             for seed in range(config.num_seeds):
                 bar.set_description(f"{name}, run {seed + 1} of {config.num_seeds}")
-                start, is_filmed = bar.n, name == PAPER and seed == 0
+                start, has_frames = bar.n, name == PAPER and seed == 0
 
-                def watch(state: FlowState, start: int = start, is_filmed: bool = is_filmed):
+                def watch(state: Any, start: int = start, has_frames: bool = has_frames) -> None:
                     bar.update(start + int(state.step) - bar.n)
-                    if is_filmed:
-                        frames.append(funnel_figures.film(state))
+                    if has_frames:
+                        frames.append(take_frame(state))
 
                 started = time.perf_counter()
                 posterior = sample(
@@ -115,16 +120,15 @@ def run(config: Demo) -> None:
     write_atomically(
         out / "demo.json", lambda path: path.write_text(_records(config, results, exact))
     )
-    figure = demo_figures.draw(results, exact)
-    write_atomically(out / "demo.png", lambda path: figure.savefig(path, dpi=130))
+    save_figure(_figure(results, exact), out / "demo.png")
     print("Drawing the animation ...", flush=True)
-    write_atomically(out / "demo.gif", lambda path: funnel_figures.animate(frames, funnel, path))
+    write_atomically(out / "demo.gif", lambda path: animate(frames, funnel, path))
     print(f"Wrote demo.png, demo.gif and demo.json to {out}.")
 
 
 def _collect(runs: list, reference: Reference) -> MethodResult:
     posteriors = [posterior for posterior, _ in runs]
-    # A run that stopped early has a shorter curve: all are shown as far as the shortest.
+    # A run that stopped early has a shorter curve: all curves end with the shortest.
     length = min(len(posterior.metrics["step"]) for posterior in posteriors)
     return MethodResult(
         particles=np.stack([posterior.particles for posterior in posteriors]),
@@ -137,7 +141,7 @@ def _collect(runs: list, reference: Reference) -> MethodResult:
 
 
 def _exact(funnel: Funnel, config: Demo, reference: Reference) -> MethodResult:
-    """What independent draws of the same number score: the mark to beat."""
+    """Independent exact samples of the same size, as the standard of comparison."""
     draws = [
         funnel.sample(jax.random.key(1000 + i), config.num_particles)
         for i in range(NUM_EXACT_SAMPLES)
@@ -154,7 +158,7 @@ def _exact(funnel: Funnel, config: Demo, reference: Reference) -> MethodResult:
 
 
 def _summary(result: MethodResult) -> dict[str, np.ndarray]:
-    """What the table shows, a value a run."""
+    """The quantities of the table, one value per run."""
     first = result.particles[:, :, 0]
     return {
         "MMD²": result.mmd,
@@ -168,7 +172,10 @@ def _table(results: dict[str, MethodResult], exact: MethodResult) -> str:
     digits = {"MMD²": 4, "energy distance": 3, "mean of x₁": 2, "sd of x₁": 2}
     lines = [["", *digits, "seconds"]]
     for name, result in {**results, EXACT: exact}.items():
-        cells = [spread(values, digits[column]) for column, values in _summary(result).items()]
+        cells = [
+            mean_and_deviation(values, digits[column])
+            for column, values in _summary(result).items()
+        ]
         lines.append([name, *cells, "" if name == EXACT else f"{np.median(result.seconds):.1f}"])
     return align(lines)
 
@@ -187,3 +194,26 @@ def _records(config: Demo, results: dict[str, MethodResult], exact: MethodResult
     exact_summary = {name: values.tolist() for name, values in _summary(exact).items()}
     records = {"settings": settings, "methods": methods, EXACT: {"summary": exact_summary}}
     return json.dumps(records, indent=1)
+
+
+def _figure(results: dict[str, MethodResult], exact: MethodResult) -> "Figure":
+    """Scatter plots of each method's first run above, MMD² over the steps below."""
+    import matplotlib.pyplot as plt
+
+    from nvgd.experiments.funnel_figures import draw_scatters
+
+    figure = plt.figure(figsize=(11, 7.2), layout="constrained")
+    rows = figure.add_gridspec(2, 1, height_ratios=[1.25, 1])
+    first_runs = {name: result.particles[0] for name, result in results.items()}
+    draw_scatters(figure, rows[0].subgridspec(1, len(results)), first_runs)
+    axes = figure.add_subplot(rows[1])
+    for name, result in results.items():
+        band(axes, result.steps, result.mmd_curves, COLOURS[name], name)
+    mark_exact(axes, exact.mmd)
+    # The limits of the axis leave out the start, which is far above everything else.
+    late = [r.mmd_curves.mean(axis=0)[len(r.steps) // 20 :].max() for r in results.values()]
+    last = max(result.steps[-1] for result in results.values())
+    axes.set(xlim=(0, last), ylim=(-0.012, 1.05 * max(late)), xlabel="step", ylabel="MMD²")
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False, ncols=len(results) + 1, loc="upper right")
+    return figure

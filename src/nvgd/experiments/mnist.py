@@ -12,16 +12,13 @@ import numpy as np
 import optax
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from nvgd.errors import check_count
+from nvgd._support.errors import check_count
+from nvgd._support.tables import markdown
 from nvgd.experiments import datasets
-from nvgd.experiments.base import DEFAULT, PAPER, Arrays, Rows, run_label
-from nvgd.experiments.classification import (
-    MEASURES,
-    ClassificationExperiment,
-    Split,
-    methods_run,
-)
-from nvgd.experiments.funnel import paper_nvgd
+from nvgd.experiments.base import Arrays, run_label
+from nvgd.experiments.classification import MEASURES, ClassificationExperiment, Split
+from nvgd.experiments.figures import save_figure
+from nvgd.experiments.methods import DEFAULT, PAPER, paper_nvgd
 from nvgd.experiments.network import (
     CLASSES,
     NUM_PARAMETERS,
@@ -31,15 +28,14 @@ from nvgd.experiments.network import (
     logits,
     patches,
 )
-from nvgd.files import write_atomically
-from nvgd.flow import ParticleFlow
-from nvgd.methods import NVGD, SGLD, SVGD
-from nvgd.tables import markdown
-from nvgd.target import Target
+from nvgd.experiments.records import Rows
+from nvgd.flow.methods import NVGD, SGLD, SVGD
+from nvgd.flow.particle_flow import ParticleFlow
+from nvgd.targets.target import Target
 
 
 class Data(NamedTuple):
-    """Training images without and with the validation tenth, which comes first, and test images."""
+    """Training images and labels, of which the first tenth is for validation, and test images."""
 
     images: np.ndarray
     labels: np.ndarray
@@ -51,7 +47,7 @@ UNIT_ADAM = optax.adam(1.0)
 
 
 def adam(step_size: float) -> optax.GradientTransformation:
-    """Adam with its step size as an argument of its program, which all step sizes then share."""
+    """Adam whose step size is an array, so that all step sizes share one compiled program."""
     size = jnp.asarray(step_size)
     return optax.GradientTransformation(UNIT_ADAM.init, jax.tree_util.Partial(_update, size))
 
@@ -63,7 +59,7 @@ def _update(size: Array, updates: Any, state: Any, parameters: Any = None) -> tu
 
 @functools.lru_cache(maxsize=1)
 def load(data_dir: Path | None) -> Data:
-    """MNIST, the training part shuffled once."""
+    """MNIST, with the training images shuffled."""
     raw = datasets.load("mnist", data_dir)
     order = np.random.default_rng(0).permutation(len(raw["train_images"]))
     test = Split(raw["test_images"], raw["test_labels"].astype(int))
@@ -82,7 +78,7 @@ def _target(data_dir: Path | None, batch_size: int) -> Target:
         data=(data.images[rows], data.labels[rows]),
         batch_size=batch_size,
         vectorised=True,
-        # One network's activations fit the cache of a core; more do not.
+        # The activations of one network fit the cache of a core; those of two do not.
         particles_at_once=1,
     )
 
@@ -92,19 +88,13 @@ class Mnist(ClassificationExperiment):
     """Figure 7: a Bayesian network with 4594 parameters, by NVGD, SVGD and SGLD."""
 
     seeds: int = 3
-    """Independent runs of every method."""
     num_steps: int = 840
-    """Steps of every method; 420 are an epoch of the training nine tenths."""
+    """Steps of every method; an epoch is 420 steps."""
     tuning_steps: int = 100
-    """Steps of every try of the search."""
     largest_step_size: float = 1e-1
-    """The search's first decade; the others are smaller."""
     num_decades: int = 6
-    """How many decades the search tries."""
     measure_every: int = 105
-    """Steps between measurements."""
     max_inner_steps: int = 100
-    """Training steps of the witness a particle step, at most."""
     patience: int = 5
     """Training steps without improvement before the witness's training stops."""
     num_test: int = 10_000
@@ -136,14 +126,14 @@ class Mnist(ClassificationExperiment):
         check_count("num_test", self.num_test)
 
     def flow(self, method: str, step_size: float | None) -> ParticleFlow:
-        """The default, or a method with this step size, plain or Adam's."""
+        """The default without a step size, or a method with this one, plain or of Adam."""
         if step_size is None:
             return NVGD()
         if method == "SGLD":
             return SGLD(jnp.asarray(step_size))
         uses_adam = method.endswith("Adam")
         optimizer = adam(step_size) if uses_adam else None
-        # An array, not a number: all step sizes then share one compiled program.
+        # As an array, so that all step sizes share one compiled program.
         plain = None if uses_adam else jnp.asarray(step_size)
         if method.startswith("SVGD"):
             return SVGD(plain, optimizer=optimizer)
@@ -158,12 +148,12 @@ class Mnist(ClassificationExperiment):
         )
 
     def target(self, *, tuning: bool) -> Target:
-        """The posterior of nine tenths of the training images; the same for search and runs."""
+        """The posterior given nine tenths of the training images, for search and runs alike."""
         del tuning
         return _target(self.data_dir, self.batch_size)
 
     def split(self, *, tuning: bool) -> Split:
-        """Test images, or the validation tenth."""
+        """Test images, or validation images for tuning."""
         data = load(self.data_dir)
         if tuning:
             images, labels = data.images, data.labels.astype(int)
@@ -177,7 +167,7 @@ class Mnist(ClassificationExperiment):
 
     def probabilities(self, particles, inputs):
         """Mean over networks of their class probabilities, in batches of images."""
-        # More activations do not fit a core's cache.
+        # The activations of more images do not fit the cache of a core.
         size = min(250, len(inputs))
         parts = [
             _mean_probabilities(particles, jnp.asarray(inputs[first : first + size]))
@@ -186,18 +176,18 @@ class Mnist(ClassificationExperiment):
         return np.concatenate([np.asarray(part) for part in parts])
 
     def can_show(self, rows: Rows) -> bool:
-        """From the first run on: the slowest method takes most of the time."""
-        return bool(methods_run(self, rows))
+        """From the first run on, because the slowest method takes most of the time."""
+        return bool(self.methods_run(rows))
 
     def table(self, rows: Rows, arrays: Arrays) -> str:
-        """All measures after a quarter, half and all of the steps, as far as they were measured."""
+        """All measures after a quarter, half and all of the steps, where they were taken."""
         del arrays
         lines = [["after", "", "runs", "step size", *MEASURES.values()]]
         measured = {row["step"] for row in rows if "step" in row}
         for step in (self.num_steps // 4, self.num_steps // 2, self.num_steps):
             if step not in measured:
                 continue
-            for method in methods_run(self, rows):
+            for method in self.methods_run(rows):
                 runs = {row["task"] for row in rows if row["method"] == method and "step" in row}
                 cells = self.measure_cells(rows, method, step)
                 lines.append([f"{step} steps", run_label(rows, method), str(len(runs)), *cells])
@@ -208,14 +198,9 @@ class Mnist(ClassificationExperiment):
         del arrays
         import matplotlib.pyplot as plt
 
-        from nvgd.experiments.figures import draw_measures
-
         figure, panels = plt.subplots(1, 3, figsize=(13, 3.9), layout="constrained")
-        draw_measures(self, rows, panels, tuple(MEASURES))
-        path = directory / "mnist.png"
-        write_atomically(path, lambda temporary: figure.savefig(temporary, dpi=130))
-        plt.close(figure)
-        return [path]
+        self.draw_curves(rows, panels, tuple(MEASURES))
+        return [save_figure(figure, directory / "mnist.png")]
 
 
 @eqx.filter_jit

@@ -1,9 +1,9 @@
 """The Bayesian network of Figure 7: two convolutions and a linear layer, 4594 parameters.
 
-Gradients of many networks on one batch are what an MNIST run spends its time on. A convolution is
-one matrix product with the patches that it sees; those of the images are shared by all networks.
-The gradients of these products are written out: derived, they come in layouts that make XLA copy
-and transpose the patches for every network anew, which takes twice as long as the products do.
+A run on MNIST spends its time on gradients of many networks on one batch. A convolution is one
+matrix product with the patches that it sees; all networks share the patches of the images. The
+gradients of these products are written by hand, because automatic ones have layouts that make XLA
+copy and transpose the patches for every network, which takes twice as long as the products.
 """
 
 import jax
@@ -29,7 +29,7 @@ TAPS = [(row, column) for row in range(3) for column in range(3)]
 # Parities (row, column) of an output pixel of the first convolution.
 PARITIES = [(row, column) for row in range(2) for column in range(2)]
 
-# The first convolution's patches, a column an output pixel, and their transpose.
+# Patches of the first convolution, one column per output pixel, and their transpose.
 Patches = tuple[Float[Array, "9 pixels"], Float[Array, "pixels 9"]]
 
 
@@ -40,9 +40,9 @@ def unpack(parameters: Float[Array, " d"]) -> list[Array]:
 
 
 def patches(images: Float[Array, "rows 28 28"]) -> Patches:
-    """What the first convolution sees, ordered so that the second one needs no strided reads.
+    """The patches of the first convolution, ordered so that the second one needs no strided reads.
 
-    Its 14 × 14 output pixels come as four planes of 7 × 7, by the parity of row and column: a 3 × 3
+    The 14 × 14 output pixels form four planes of 7 × 7, by the parity of row and column: a 3 × 3
     kernel with stride 2 then reads whole planes, shifted by at most one. The patches do not depend
     on the parameters, so that all networks share them.
     """
@@ -75,7 +75,7 @@ def log_prior(parameters: Float[Array, " d"]) -> Float[Array, ""]:
 def log_likelihood(
     parameters: Float[Array, " d"], rows: tuple[Array, Array]
 ) -> Float[Array, " rows"]:
-    """Categorical, for all rows of a batch."""
+    """Categorical log likelihood of every row of a batch."""
     images, labels = rows
     values = jax.nn.log_softmax(logits(parameters, patches(images / 255.0)))
     return jnp.take_along_axis(values, labels[:, None].astype(int), axis=1)[:, 0]
@@ -83,7 +83,7 @@ def log_likelihood(
 
 @jax.custom_vjp
 def _shared_product(kernel: Array, columns: Array, transposed: Array) -> Array:
-    """kernel @ columns, where nobody asks for the gradient of the columns."""
+    """kernel @ columns, without a gradient for the columns."""
     del transposed
     return kernel @ columns
 
@@ -96,7 +96,7 @@ _shared_product.defvjp(
 
 @jax.custom_vjp
 def _product(kernel: Array, columns: Array) -> Array:
-    """kernel @ columns, whose gradients never transpose the many columns."""
+    """kernel @ columns, with gradients that never transpose the columns."""
     return kernel @ columns
 
 
@@ -112,7 +112,7 @@ _product.defvjp(lambda kernel, columns: (kernel @ columns, (kernel, columns)), _
 def _taps(
     hidden: Float[Array, "channels 4 side side rows"],
 ) -> Float[Array, "channels 9 side side rows"]:
-    """What the second convolution sees: for each offset its plane, shifted by at most one."""
+    """The patches of the second convolution: for each offset its plane, shifted by at most one."""
     padded = jnp.pad(hidden, ((0, 0), (0, 0), (0, 1), (0, 1), (0, 0)))
     seen = [
         padded[:, PARITIES.index((row % 2, column % 2)), row // 2 :, column // 2 :]
@@ -122,7 +122,7 @@ def _taps(
 
 
 def _taps_gradient(_: None, cotangent: Array) -> tuple[Array]:
-    """Each plane's taps, shifted back and added: nine planes, not nine images of four planes."""
+    """The taps of each plane, shifted back and added: nine planes instead of 36."""
 
     def shifted_back(tap: int) -> Array:
         down, right = TAPS[tap][0] // 2, TAPS[tap][1] // 2

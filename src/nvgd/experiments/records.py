@@ -1,13 +1,14 @@
-"""The directory of a run: settings, measurements, particles; figures are drawn from it alone.
+"""The records of a run: a directory with settings, measurements and particles.
 
     config.json     experiment, settings, versions, devices, commit; those it was resumed with
-    metrics.jsonl   one measurement a line, flushed as the run goes; a task ends with a "done" line
-    particles.npz   final particles (or other arrays) of every finished task
-    checkpoints/    while a long task runs, the state to go on from after an interruption
+    metrics.jsonl   one measurement per line, flushed at once; a task ends with a "done" line
+    particles.npz   final particles, or other arrays, of every finished task
+    checkpoints/    the state of a long task while it runs
 
-A run is a list of tasks, each a function of the settings alone. After an interruption the finished
-ones are kept. Of an unfinished one the experiment keeps what it can go on from; the rest of its
-measurements is dropped and made again: the numbers are then those of an uninterrupted run.
+Tables and figures are drawn from this directory alone. A run is a list of tasks, each a function of
+the settings alone. A resumed run keeps finished tasks. It drops the measurements of an unfinished
+task that come after the state it continues from and makes them again, so that the results equal
+those of an uninterrupted run.
 """
 
 import json
@@ -22,19 +23,19 @@ from typing import Any
 import jax
 import numpy as np
 
-from nvgd.errors import InputError
-from nvgd.files import check_output, output_directory, remove_temporaries, write_atomically
+from nvgd._support.errors import InputError
+from nvgd._support.files import check_output, output_directory, remove_temporaries, write_atomically
 
 CONFIG, METRICS, PARTICLES = "config.json", "metrics.jsonl", "particles.npz"
 CHECKPOINTS = "checkpoints"
-# What a run was made with, if it was resumed with something else.
+# Key of the versions, devices and commits that a run was resumed with.
 RESUMED = "resumed_with"
 
 Rows = list[dict[str, Any]]
 
 
 class Records:
-    """The records of one run, open for more."""
+    """The records of one run, open for writing."""
 
     def __init__(self, directory: Path, experiment: str, settings: Mapping[str, Any], resume: bool):
         self.directory = directory
@@ -59,7 +60,7 @@ class Records:
         self._write_rows()
 
     def is_finished(self, task: str) -> bool:
-        """Whether the task ended in this run or the one it resumes."""
+        """Whether the task has ended, in this run or in the one it resumes."""
         return task in finished(self.rows, self.particles)
 
     def add(self, task: str, **values: Any) -> None:
@@ -70,7 +71,7 @@ class Records:
         self._stream.flush()
 
     def rewind(self, task: str, is_kept: Callable[[Mapping[str, Any]], bool]) -> None:
-        """Of what an interrupted run measured of a task, keep only some."""
+        """Keep only some of the measurements of an interrupted task."""
         kept = [row for row in self.rows if row["task"] != task or is_kept(row)]
         if len(kept) < len(self.rows):
             self.rows = kept
@@ -84,11 +85,11 @@ class Records:
         self._stream = path.open("a")
 
     def checkpoint(self, task: str) -> Path:
-        """Where a task may keep its state until it is finished."""
+        """Directory for the state of a task until it is finished."""
         return self.directory / CHECKPOINTS / task.replace("/", "-")
 
     def finish(self, task: str, arrays: Mapping[str, np.ndarray], **values: Any) -> None:
-        """Store a task's arrays and mark it as done, in this order."""
+        """Store the arrays of a task, then mark it as done."""
         self.particles.update({f"{task}/{name}": np.asarray(a) for name, a in arrays.items()})
         write_atomically(
             self.directory / PARTICLES,
@@ -97,11 +98,11 @@ class Records:
         self.add(task, done=True, arrays=sorted(arrays), **values)
         os.fsync(self._stream.fileno())
         shutil.rmtree(self.checkpoint(task), ignore_errors=True)
-        with suppress(OSError):  # not there, or another task's are in it
+        with suppress(OSError):  # missing, or not empty
             (self.directory / CHECKPOINTS).rmdir()
 
     def close(self) -> None:
-        """No more measurements."""
+        """Close the file of measurements."""
         self._stream.close()
 
 
@@ -135,7 +136,7 @@ def check_directory(
 
 
 def read(directory: Path) -> tuple[dict[str, Any], Rows, dict[str, np.ndarray]]:
-    """Settings, measurements and particles of a run; a half-written last line is left out."""
+    """Settings, measurements and particles of a run, without a half-written last line."""
     try:
         config = json.loads((directory / CONFIG).read_text())
         if not isinstance(config, dict) or not {"experiment", "settings"} <= set(config):
@@ -166,7 +167,7 @@ def read(directory: Path) -> tuple[dict[str, Any], Rows, dict[str, np.ndarray]]:
 
 
 def finished(rows: Rows, particles: Mapping[str, np.ndarray]) -> set[str]:
-    """Tasks that came to their end and whose arrays are there."""
+    """The tasks that are marked as done and whose arrays are stored."""
     return {
         row["task"]
         for row in rows
@@ -196,7 +197,7 @@ def _environment() -> dict[str, Any]:
 
 
 def _commit() -> str | None:
-    """Of the clone that this file lies in; an installed package may lie in somebody else's."""
+    """The commit of the clone that holds this file; None for an installed package."""
     root = Path(__file__).parents[3]
     if not (root / ".git").exists():
         return None
@@ -208,6 +209,6 @@ def _commit() -> str | None:
             text=True,
             check=False,
         )
-    except OSError:  # no git here
+    except OSError:  # git is not installed
         return None
     return described.stdout.strip() or None

@@ -1,4 +1,4 @@
-"""Figure 2: how close one trained witness comes to the best direction there is."""
+"""Figure 2: how close a trained witness comes to the optimal direction f* = ∇log p − ∇log q."""
 
 import dataclasses
 from collections.abc import Callable
@@ -12,18 +12,19 @@ import numpy as np
 import optax
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
-from nvgd.densities import Gaussian
-from nvgd.directions import KernelDirection
-from nvgd.directions.residual import normal_scores
-from nvgd.divergences import AbstractDivergence, HutchinsonDivergence
-from nvgd.errors import check_count, check_positive
-from nvgd.experiments.base import DEFAULT, PAPER, Arrays, Experiment, Report, Rows, Task
-from nvgd.experiments.records import Records
-from nvgd.files import write_atomically
-from nvgd.methods import NVGD
-from nvgd.stein import regularised_stein_discrepancy
-from nvgd.tables import deviation, markdown, spread
-from nvgd.witnesses import MLP
+from nvgd._support.errors import check_count, check_positive
+from nvgd._support.tables import deviation, markdown, mean_and_deviation
+from nvgd.evaluation.densities import Gaussian
+from nvgd.experiments.base import Arrays, Experiment, Report, Task
+from nvgd.experiments.figures import band, save_figure
+from nvgd.experiments.methods import COLOURS, DEFAULT, PAPER
+from nvgd.experiments.records import Records, Rows
+from nvgd.flow.directions.kernel import Kernel
+from nvgd.flow.directions.residual import normal_scores
+from nvgd.flow.methods import NVGD
+from nvgd.stein.divergences import AbstractDivergence, HutchinsonDivergence
+from nvgd.stein.operator import regularised_stein_discrepancy
+from nvgd.stein.witnesses import MLP
 
 METHODS = (DEFAULT, PAPER)
 
@@ -37,11 +38,11 @@ class Stein(Experiment):
     smallest_variance: float = 1e-4
     """Variances are spaced logarithmically from this to 1."""
     num_particles: int = 1000
-    """Training particles; as many again are held out."""
+    """Training particles, and as many held-out particles."""
     num_steps: int = 1000
     """Training steps."""
     learning_rate: float = 1e-2
-    """Of Adam on the paper's witness."""
+    """Learning rate of Adam on the paper's witness."""
     measure_every: int = 10
     """Training steps between measurements."""
 
@@ -56,7 +57,7 @@ class Stein(Experiment):
         check_positive("learning_rate", self.learning_rate)
 
     def tasks(self) -> list[Task]:
-        """Both forms, every seed."""
+        """Both methods with every seed."""
         return [
             Task(f"{method}/{seed}", method, seed, self.num_steps)
             for method in METHODS
@@ -64,7 +65,7 @@ class Stein(Experiment):
         ]
 
     def run(self, task: Task, report: Report, records: Records) -> Arrays:
-        """Train, and measure on held-out particles against f* = ∇log p − ∇log q."""
+        """Train, and compare with f* on held-out particles."""
         del records
         target = Gaussian.ill_conditioned(self.dim, self.smallest_variance)
         variances = jnp.diagonal(target.covariance)
@@ -107,7 +108,7 @@ class Stein(Experiment):
         return {}
 
     def table(self, rows: Rows, arrays: Arrays) -> str:
-        """Discrepancies as shares of the optimum."""
+        """Discrepancies as shares of their optimum."""
         del arrays
         optima = {r["task"]: r["optimum"] for r in rows if "optimum" in r}
         kernelised = [r["kernelised"] / r["optimum"] for r in rows if "optimum" in r]
@@ -124,20 +125,18 @@ class Stein(Experiment):
                     lines.append(
                         [
                             f"{method}, {step} steps",
-                            spread(shares, 3),
-                            spread(regularised, 3),
+                            mean_and_deviation(shares, 3),
+                            mean_and_deviation(regularised, 3),
                             f"{np.mean(errors):.2g} ± {deviation(errors):.1g}",
                         ]
                     )
-        lines.append(["kernelised, rescaled to ‖f*‖", spread(kernelised, 3), "", ""])
+        lines.append(["kernelised, rescaled to ‖f*‖", mean_and_deviation(kernelised, 3), "", ""])
         return markdown(lines)
 
     def draw(self, rows: Rows, arrays: Arrays, directory: Path) -> list[Path]:
-        """Discrepancy over training, and the relative error beside it."""
+        """Discrepancy and relative error over the training steps."""
         del arrays
         import matplotlib.pyplot as plt
-
-        from nvgd.experiments.figures import COLOURS, band
 
         figure, (left, right) = plt.subplots(1, 2, figsize=(9.5, 3.6), layout="constrained")
         for method in METHODS:
@@ -156,14 +155,11 @@ class Stein(Experiment):
         for axes in (left, right):
             axes.set(xlabel="training step", xlim=(0, self.num_steps))
             axes.spines[["top", "right"]].set_visible(False)
-        path = directory / "stein.png"
-        write_atomically(path, lambda temporary: figure.savefig(temporary, dpi=130))
-        plt.close(figure)
-        return [path]
+        return [save_figure(figure, directory / "stein.png")]
 
 
 class _Given(NamedTuple):
-    """What both forms learn from; the rate is the paper's."""
+    """What both learners are given; `learning_rate` is that of the paper's."""
 
     particles: Array
     score: Callable[[Array], Array]
@@ -173,7 +169,7 @@ class _Given(NamedTuple):
 
 
 class _PaperLearner:
-    """The whole field is a network, trained as the paper does."""
+    """A network that learns the whole field, trained as in the paper."""
 
     def __init__(self, given: _Given):
         self._given = given
@@ -182,11 +178,11 @@ class _PaperLearner:
         self._optimizer = optax.adam(given.learning_rate).init(parameters)
 
     def field(self, held_out: Array) -> Array:
-        """The network's values."""
+        """Values of the network."""
         return jax.vmap(self._witness)(held_out)
 
     def train(self, step: int, num_steps: int) -> None:
-        """Ascend from `step` on."""
+        """Take `num_steps` training steps after step `step`."""
         self._witness, self._optimizer = _ascend(
             self._witness,
             self._optimizer,
@@ -199,7 +195,7 @@ class _PaperLearner:
 
 
 class _DefaultLearner:
-    """Score and normal repulsion are given; a network learns what remains, with its own rate."""
+    """The default direction: score, normal repulsion, and a network for the remainder."""
 
     def __init__(self, given: _Given):
         self._given = given
@@ -207,31 +203,31 @@ class _DefaultLearner:
         self._weight = jnp.zeros(())
 
     def field(self, held_out: Array) -> Array:
-        """What the direction would be at these particles."""
+        """Values of the direction at these particles."""
         learned = jax.vmap(self._state.network.witness)(held_out)
         return self._given.score(held_out) + normal_scores(held_out) + self._weight * learned
 
     def train(self, step: int, num_steps: int) -> None:
-        """At most `num_steps` of training, less if the held-out part tells to stop."""
+        """Take at most `num_steps` training steps; validation particles may stop it earlier."""
         direction = NVGD(max_inner_steps=num_steps).direction
-        _, self._state, diagnostics = eqx.filter_jit(direction)(
+        fit = eqx.filter_jit(direction.fit)(
             self._given.particles,
             self._given.score(self._given.particles),
             self._state,
+            view=None,
             key=jax.random.fold_in(self._given.run_key, step),
         )
-        self._weight = diagnostics["network_weight"]
+        self._state, self._weight = fit.state, fit.diagnostics["network_weight"]
 
 
 def _kernelised_discrepancy(
     particles: Array, scores: Array, held_out: Array, best: Callable[[Array], Array]
 ) -> Float[Array, ""]:
-    """SD of SVGD's field on held-out particles, rescaled to the length of f*.
+    """Stein discrepancy of SVGD's field on held-out particles, rescaled to the length of f*.
 
-    On the particles that it is built from, the field is mostly each one's own score, which says
-    little of where others should go.
+    Held out, because at a particle that the field is built from, its own score dominates.
     """
-    field = jax.lax.map(KernelDirection().witness(particles, scores), held_out)
+    field = jax.lax.map(Kernel().witness(particles, scores), held_out)
     optimal = best(held_out)
     overlap = jnp.mean(jnp.sum(field * optimal, axis=-1))
     return overlap * jnp.linalg.norm(optimal) / jnp.linalg.norm(field)
@@ -247,7 +243,7 @@ def _ascend(
     num_steps: int,
     key: PRNGKeyArray,
 ) -> tuple[MLP, PyTree]:
-    """Training steps with the particles held fixed and fresh Gaussian probes, as the paper's."""
+    """Training steps of the paper: fixed particles, fresh Gaussian probes in every step."""
     transformation = optax.adam(learning_rate)
     method: AbstractDivergence = HutchinsonDivergence("gaussian")
 

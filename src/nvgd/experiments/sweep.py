@@ -1,4 +1,4 @@
-"""Figure 5: funnels of 2 to 40 dimensions."""
+"""Figure 5: funnels in 2 to 40 dimensions."""
 
 import dataclasses
 from pathlib import Path
@@ -6,42 +6,42 @@ from typing import ClassVar
 
 import numpy as np
 
-from nvgd.densities import Funnel
-from nvgd.errors import check_count, check_positive
-from nvgd.experiments.base import DEFAULT, PAPER, Arrays, Experiment, Report, Rows, Task, run_label
-from nvgd.experiments.funnel import (
+from nvgd._support.errors import check_count, check_positive
+from nvgd._support.tables import markdown, mean_and_deviation
+from nvgd.evaluation.densities import Funnel
+from nvgd.experiments.base import Arrays, Experiment, Report, Task, run_label
+from nvgd.experiments.figures import band, save_figure
+from nvgd.experiments.funnel_measures import (
     DIGITS,
-    EXACT,
     MEASURES,
     funnel_measures,
     measure_exact_samples,
-    paper_nvgd,
 )
-from nvgd.experiments.records import Records
-from nvgd.files import write_atomically
-from nvgd.flow import FlowState, ParticleFlow
-from nvgd.methods import NVGD, SVGD, ULA
-from nvgd.sampling import sample
-from nvgd.tables import markdown, spread
+from nvgd.experiments.methods import COLOURS, DEFAULT, EXACT, PAPER, paper_nvgd
+from nvgd.experiments.records import Records, Rows
+from nvgd.flow.methods import NVGD, SVGD, ULA
+from nvgd.flow.particle_flow import ParticleFlow
+from nvgd.flow.stage import StageState
+from nvgd.running.sampling import sample
 
-# Dimensions of the table; the figure shows all.
+# Dimensions in the table; the figure shows all of them.
 SHOWN = (2, 5, 10, 20, 30, 40)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Sweep(Experiment):
-    """Figure 5: NVGD in both forms, SVGD and ULA on funnels of every dimension up to 40."""
+    """Figure 5: NVGD, the paper's NVGD, SVGD and ULA on funnels in up to 40 dimensions."""
 
     max_dim: int = 40
-    """Dimensions run from 2 to this."""
+    """The largest dimension; the smallest is 2."""
     num_particles: int = 200
     """Particles of every method."""
     num_steps: int = 500
     """Steps of every method."""
     step_size: float = 1e-2
-    """ε of every method but the default; SVGD's field is rescaled."""
+    """ε of all methods except the default; SVGD is rescaled."""
     learning_rate: float = 1e-4
-    """Of Adam on the witness."""
+    """Learning rate of Adam on the witness."""
 
     name: ClassVar[str] = "sweep"
     quick_limits: ClassVar[dict[str, int]] = {"max_dim": 3, "num_steps": 50}
@@ -64,7 +64,7 @@ class Sweep(Experiment):
         }
 
     def tasks(self) -> list[Task]:
-        """Every dimension, method and seed; seeds last, so that they share a compiled program."""
+        """Every dimension, method and seed; consecutive seeds share a compiled program."""
         tasks = []
         for dim in range(2, self.max_dim + 1):
             for method in self.flows():
@@ -83,7 +83,7 @@ class Sweep(Experiment):
             measure_exact_samples(dim, self.num_particles, measures, report.measure)
             return {}
 
-        def watch(state: FlowState) -> None:
+        def watch(state: StageState) -> None:
             deviation = float(state.particles[:, 0].std())
             report.step(int(state.step), f"d = {dim}, sd of x₁ {deviation:.2f}")
 
@@ -115,17 +115,18 @@ class Sweep(Experiment):
         ]
 
     def table(self, rows: Rows, arrays: Arrays) -> str:
-        """All measures in a few of the dimensions."""
+        """All measures in some of the dimensions."""
         del arrays
         lines = [["d", "", *MEASURES.values(), "sd of x₁"]]
         for dim in (d for d in SHOWN if d <= self.max_dim):
             in_dim = [row for row in rows if row["task"].startswith(f"{dim}/")]
             for method in (*self.flows(), EXACT):
                 cells = [
-                    spread(self._values(rows, dim, method, name), DIGITS[name]) for name in MEASURES
+                    mean_and_deviation(self._values(rows, dim, method, name), DIGITS[name])
+                    for name in MEASURES
                 ]
                 deviations = self._values(rows, dim, method, "sd_first")
-                deviation = spread(deviations, 2) if deviations else "3"
+                deviation = mean_and_deviation(deviations, 2) if deviations else "3"
                 lines.append([str(dim), run_label(in_dim, method), *cells, deviation])
         return markdown(lines)
 
@@ -134,8 +135,6 @@ class Sweep(Experiment):
         del arrays
         import matplotlib.pyplot as plt
 
-        from nvgd.experiments.figures import COLOURS, band
-
         dims = list(range(2, self.max_dim + 1))
         figure, panels = plt.subplots(1, 3, figsize=(13, 3.9), layout="constrained")
         for axes, (name, label) in zip(panels, MEASURES.items(), strict=True):
@@ -143,7 +142,7 @@ class Sweep(Experiment):
                 values = np.array([self._values(rows, dim, method, name) for dim in dims]).T
                 band(axes, np.array(dims), values, COLOURS[method], method)
             axes.set(xlabel="dimension", ylabel=label, xlim=(2, max(self.max_dim, 3)))
-            # SVGD and an exact sample lie far apart; MMD² can be negative.
+            # Values span orders of magnitude, and MMD² can be negative.
             if name == "mmd":
                 axes.set_yscale("symlog", linthresh=0.01)
                 axes.set_ylim(-0.006, None)
@@ -151,7 +150,4 @@ class Sweep(Experiment):
                 axes.set_yscale("log")
             axes.spines[["top", "right"]].set_visible(False)
         panels[0].legend(frameon=False)
-        path = directory / "sweep.png"
-        write_atomically(path, lambda temporary: figure.savefig(temporary, dpi=130))
-        plt.close(figure)
-        return [path]
+        return [save_figure(figure, directory / "sweep.png")]

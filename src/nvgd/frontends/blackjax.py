@@ -1,16 +1,16 @@
-"""A particle flow as one of BlackJAX's sampling algorithms."""
+"""A particle flow as a sampling algorithm of BlackJAX."""
 
 from typing import Any
 
 import jax
 from jaxtyping import PRNGKeyArray, PyTree
 
-from nvgd.data import AbstractHostData
-from nvgd.errors import InputError, check_kind, optional_import
-from nvgd.flow import FlowInfo, FlowState, ParticleFlow
-from nvgd.methods import NVGD
-from nvgd.starts import flatten
-from nvgd.target import LogDensity, Position, Target, as_target
+from nvgd._support.errors import InputError, check_count, check_kind, optional_import
+from nvgd.flow.methods import NVGD
+from nvgd.flow.particle_flow import FlowState, ParticleFlow
+from nvgd.flow.stage import StepInfo
+from nvgd.targets.positions import Position
+from nvgd.targets.target import LogDensity, Target, as_target
 
 
 def to_blackjax(
@@ -19,22 +19,38 @@ def to_blackjax(
     *,
     dim: int | None = None,
     example: Position = None,
+    num_steps: int | None = None,
 ) -> Any:
-    """A `blackjax.base.SamplingAlgorithm` whose chain is the whole ensemble of particles.
+    """A `blackjax.base.SamplingAlgorithm` whose state is the whole ensemble of particles.
 
         algorithm = nvgd.to_blackjax(log_density, nvgd.SVGD(0.1), dim=2)
         state = algorithm.init(particles, key)
         state, info = algorithm.step(key, state)
 
-    `particles` are an array (n, dim) or a pytree with a leading axis n; `state.particles` is the
-    array. `blackjax.util.run_inference_algorithm` accepts the algorithm. A target with minibatches
-    draws its rows, with replacement, from the key of the step.
+    `particles` is an array (n, dim) or a pytree with a leading axis n; `state.particles` is the
+    array. `blackjax.util.run_inference_algorithm` accepts the algorithm. With minibatches, each
+    step draws its rows from its key, with replacement. The steps are those of the flow alone: the
+    corrections with which `nvgd.sample` ends a run of `NVGD()` are not part of it.
+
+    Arguments:
+        target: a `Target`, or a log density with `dim` or `example`.
+        flow: the method, `NVGD()` if omitted.
+        num_steps: how many steps will be taken; required by flows whose step sizes depend on the
+            length of the run, such as `NVGD()`.
     """
     base = optional_import("blackjax.base", "blackjax", "to_blackjax")
     target = as_target(target, dim, example)
     flow = NVGD() if flow is None else flow
     check_kind("flow", flow, ParticleFlow, "NVGD()")
-    if isinstance(target.data, AbstractHostData):
+    if num_steps is not None:
+        check_count("num_steps", num_steps)
+        flow = flow.for_run(int(num_steps))
+    elif flow.depends_on_length:
+        raise InputError(
+            f"to_blackjax needs num_steps= for {type(flow).__name__}, whose step sizes depend on "
+            "the length of the run: pass the number of steps that BlackJAX will take."
+        )
+    if target.data is not None and target.data.rows is None:
         raise InputError(
             "BlackJAX's loop runs inside JAX and cannot read data from a disk or a stream: pass "
             "arrays, or use nvgd.sample."
@@ -43,9 +59,9 @@ def to_blackjax(
     def init(position: PyTree, rng_key: PRNGKeyArray | None = None) -> FlowState:
         if rng_key is None:
             raise InputError("init needs a key, as in init(position, jax.random.key(0)).")
-        return flow.init(target, flatten(target, position), key=rng_key)
+        return flow.init(target, target.flatten(position), key=rng_key)
 
-    def step(rng_key: PRNGKeyArray, state: FlowState) -> tuple[FlowState, FlowInfo]:
+    def step(rng_key: PRNGKeyArray, state: FlowState) -> tuple[FlowState, StepInfo]:
         batch = None
         if target.batch_size is not None:
             rng_key, row_key = jax.random.split(rng_key)

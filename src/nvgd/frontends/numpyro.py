@@ -1,7 +1,8 @@
 """NumPyro models as targets.
 
-Transforms, Jacobians and starting points are NumPyro's own. A plate with a `subsample_size` becomes
-minibatches: the library chooses the rows, and the plate's sites outside of it are the prior.
+NumPyro computes transforms, Jacobians and starting points. A plate with a `subsample_size` becomes
+minibatches: the library chooses the rows, the sites inside the plate are the likelihood, and all
+other sites are the prior.
 """
 
 import functools
@@ -14,11 +15,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Key, PRNGKeyArray, PyTree
 
-from nvgd.compilation import compiled
-from nvgd.errors import InputError, check_callable, first_line, optional_import
+from nvgd._support.compilation import compiled
+from nvgd._support.errors import InputError, check_callable, first_line, optional_import
 from nvgd.frontends.numpyro_sites import Sites, over_rows, read_sites
-from nvgd.models import AbstractModel, Labels
-from nvgd.target import Target
+from nvgd.frontends.opaque import Opaque
+from nvgd.targets.models import AbstractModel, Labels
+from nvgd.targets.target import Target
 
 
 def from_numpyro(
@@ -28,28 +30,29 @@ def from_numpyro(
 
         posterior = nvgd.sample(nvgd.from_numpyro(model, x, y=y))
 
-    Output has the model's names, shapes and supports, with its deterministic sites; `predict` gives
-    the observed sites. A plate with a `subsample_size` B of N rows gives minibatches of B rows (its
-    deterministic sites, which change with the rows, are left out of the output).
+    The output has the names, shapes and supports of the model's latent and deterministic sites;
+    `predict` draws the observed sites. A plate of N rows with `subsample_size` B gives minibatches
+    of B rows; deterministic sites inside it change with the rows and are left out of the output.
 
     Arguments:
         model: a function of NumPyro primitives, with continuous latent variables.
-        init_strategy: one of NumPyro's, such as `numpyro.infer.init_to_median`, for the starting
-            particles; uniform on (−2, 2) in unconstrained space if omitted, as NumPyro has it.
-            `sample(initial="prior")` draws them from the prior instead.
+        init_strategy: a strategy of NumPyro, such as `numpyro.infer.init_to_median`, that draws
+            the starting particles; `init_to_uniform` if omitted, which is uniform on (−2, 2) in
+            unconstrained space. `sample(initial="prior")` draws them from the prior instead.
     """
     optional_import("numpyro", "numpyro", "from_numpyro")
     check_callable("model", model)
     check_callable("init_strategy", init_strategy, optional=True)
     args, kwargs = jax.tree.map(_on_device, (args, kwargs))
     sites = read_sites(model, args, kwargs)
-    # Data are best traced, so that programs do not hold them as constants and serve other data too;
-    # models that look at their data (`len(np.unique(groups))`) need to see them.
+    # Traced data are not constants of the compiled program, which can then be used for other data
+    # of the same shape. A model that reads values, as in `len(np.unique(groups))`, needs them
+    # concrete.
     numpyro_model = NumPyroModel(model, (args, kwargs), sites, init_strategy)
     if not _runs(numpyro_model):
-        numpyro_model = NumPyroModel(model, _Held((args, kwargs)), sites, init_strategy)
+        numpyro_model = NumPyroModel(model, Opaque((args, kwargs)), sites, init_strategy)
     plain: dict[str, Any] = {
-        "example": {name: jnp.zeros(shape) for name, shape in sites.unconstrained},
+        "example": sites.zeros(),
         "constrain": numpyro_model.constrain,
         "model": numpyro_model,
     }
@@ -65,26 +68,20 @@ def from_numpyro(
     )
 
 
-class _Held:
-    """Arguments that the model must see as they are, not traced; compared by identity."""
-
-    def __init__(self, value: tuple[tuple, dict]):
-        self.value = value
-
-
 class NumPyroModel(AbstractModel):
-    """A NumPyro model with its arguments; arrays among these are traced if the model allows it."""
+    """A NumPyro model with its arguments."""
 
     function: Callable
     arguments: PyTree
+    """Positional and keyword arguments; `Opaque` if the model does not run with traced arrays."""
     sites: Sites = eqx.field(static=True)
     init_strategy: Callable | None
 
     def _arguments(self) -> tuple[tuple, dict[str, Any]]:
-        return self.arguments.value if isinstance(self.arguments, _Held) else self.arguments
+        return self.arguments.value if isinstance(self.arguments, Opaque) else self.arguments
 
     def _over(self, rows: Array | None, *, is_masked: bool = False) -> Callable:
-        """The model on these rows of its subsampled plate, all rows if None."""
+        """The model with its subsampled plate, if it has one, on these rows; None for all rows."""
         if self.sites.subsampled is None:
             return self.function
         return over_rows(self.function, self.sites.subsampled, rows, is_masked=is_masked)
@@ -94,7 +91,7 @@ class NumPyroModel(AbstractModel):
         return self._log_joint(self.function, position)
 
     def log_prior(self, position: PyTree) -> Array:
-        """The same without what lies in the subsampled plate."""
+        """Log joint density of the sites outside the subsampled plate."""
         return self._log_joint(self._over(jnp.arange(1), is_masked=True), position)
 
     def _log_joint(self, function: Callable, position: PyTree) -> Array:
@@ -116,7 +113,7 @@ class NumPyroModel(AbstractModel):
         return total
 
     def _trace(self, position: PyTree, rows: Array | None) -> dict[str, Any]:
-        """The sites with values in constrained space."""
+        """All sites, with their values in constrained space."""
         from numpyro import handlers
         from numpyro.infer.util import constrain_fn
 
@@ -126,7 +123,7 @@ class NumPyroModel(AbstractModel):
         return handlers.trace(handlers.substitute(function, values)).get_trace(*args, **kwargs)
 
     def constrain(self, position: PyTree) -> dict[str, Array]:
-        """Latent and deterministic sites in the model's own space."""
+        """Values of the latent and deterministic sites, in constrained space."""
         rows = None if self.sites.subsampled is None else jnp.arange(1)
         trace = self._trace(position, rows)
         return {name: jnp.asarray(trace[name]["value"]) for name in self.sites.output}
@@ -135,18 +132,25 @@ class NumPyroModel(AbstractModel):
         """Draws of all latent sites from their distributions."""
         from numpyro.infer import init_to_sample
 
+        if self.sites.undrawable:
+            names = ", ".join(repr(name) for name in self.sites.undrawable)
+            raise InputError(
+                f"NumPyro cannot draw {names} from the prior, which is improper or has no sample "
+                'method: leave initial="prior" out, or use a distribution that can be sampled.'
+            )
         return _draw(self, init_to_sample, jax.random.split(key, num))
 
     def draw_start(self, key, num):
-        """Positions by the chosen strategy."""
+        """Draws by `init_strategy`."""
         from numpyro.infer import init_to_uniform
 
         return _draw(self, self.init_strategy or init_to_uniform, jax.random.split(key, num))
 
     def predict(self, key, positions, *args, **kwargs):
-        """Draws of the observed sites, with the model's own arguments unless others are given.
+        """Draws of the observed sites by NumPyro's `Predictive`.
 
-        With others, the sites to predict must be left unobserved, as NumPyro's `Predictive` wants.
+        Without arguments the model's own are used. Given arguments must leave the sites to predict
+        unobserved.
         """
         from numpyro import handlers
         from numpyro.infer import Predictive
@@ -183,17 +187,16 @@ class NumPyroModel(AbstractModel):
             trace = self._trace(position, None)
             return {name: jnp.asarray(trace[name]["value"]) for name in self.sites.observed}
 
-        # Latent values play no part in it; compiled, they are not even computed.
-        position = {name: jnp.zeros(shape) for name, shape in self.sites.unconstrained}
-        return {name: np.asarray(value) for name, value in jax.jit(look)(position).items()}
+        # Compiled, so that latent values, on which the data do not depend, are not computed.
+        return {name: np.asarray(v) for name, v in jax.jit(look)(self.sites.zeros()).items()}
 
     def labels(self):
-        """Plates are axes, and their rows are numbered."""
+        """Plates as axes, with numbered rows."""
         return Labels(dict(self.sites.dims), {name: range(n) for name, n in self.sites.plates})
 
 
 def _log_probability(site: dict[str, Any]) -> Array:
-    """Of every entry of the site, with the scale that a handler may have set."""
+    """Log probability of every entry of the site, times the scale that a handler may have set."""
     values = site["fn"].log_prob(site["value"])
     return values if site["scale"] is None else site["scale"] * values
 
@@ -204,7 +207,7 @@ def _draw(model: NumPyroModel, strategy: Callable, keys: Key[Array, " n"]) -> Py
     from numpyro.distributions import biject_to
 
     if not isinstance(strategy, functools.partial):
-        # NumPyro's strategies, called without a site, give the function of sites.
+        # A strategy of NumPyro that is called without a site returns a function of sites.
         strategy = strategy()
     args, kwargs = model._arguments()
 
@@ -226,13 +229,12 @@ def _on_device(leaf: Any) -> Any:
 
 def _runs(model: NumPyroModel) -> bool:
     """Whether the model runs with traced arguments."""
-    position = {name: jnp.zeros(shape) for name, shape in model.sites.unconstrained}
 
     def run(model: NumPyroModel, position: PyTree, rows: Array) -> Any:
         return [site["value"] for site in model._trace(position, rows).values()]
 
     try:
-        eqx.filter_eval_shape(run, model, position, jnp.arange(2))
-    except Exception:  # whatever it is, it is met again, and then reported, with true values
+        eqx.filter_eval_shape(run, model, model.sites.zeros(), jnp.arange(2))
+    except Exception:  # an error with another cause is raised again with concrete arguments
         return False
     return True

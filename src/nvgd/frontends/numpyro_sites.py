@@ -1,4 +1,4 @@
-"""What a NumPyro model consists of: read once, with the model's own arguments."""
+"""The sites of a NumPyro model, found by tracing it once with its own arguments."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -8,63 +8,51 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from nvgd.errors import InputError, first_line
+from nvgd._support.errors import InputError, first_line
 
 
 class Sites(NamedTuple):
-    """Names and shapes of a model's sites; tuples alone, so that it can be hashed."""
+    """Names and shapes of a model's sites; nested tuples, so that it can be hashed."""
 
     unconstrained: tuple[tuple[str, tuple[int, ...]], ...]
     """Latent sites, with their shapes in unconstrained space."""
     output: tuple[str, ...]
     """Latent and deterministic sites."""
+    undrawable: tuple[str, ...]
+    """Latent sites whose distribution has no `sample` method, such as `ImproperUniform`."""
     observed: tuple[str, ...]
     factors: tuple[str, ...]
     dims: tuple[tuple[str, tuple[str, ...]], ...]
+    """Sites, with the names of their axes."""
     plates: tuple[tuple[str, int], ...]
+    """Plates, with their sizes."""
     subsampled: str | None
     """The plate that is seen in minibatches."""
     num_rows: int
+    """Size of the subsampled plate, or 0."""
     batch_size: int
+    """Its `subsample_size`, or 0."""
 
-
-def over_rows(
-    function: Callable, plate: str, rows: Array | None, *, is_masked: bool = False
-) -> Callable:
-    """The model with these rows in the plate (None: all), unscaled; masked: without their terms."""
-    from numpyro.primitives import Messenger
-
-    class Rows(Messenger):
-        def process_message(self, msg: Any) -> None:
-            if msg["type"] == "plate" and msg["name"] == plate:
-                size = msg["args"][0]
-                msg["value"] = jnp.arange(size) if rows is None else rows
-                msg["args"] = (size, len(msg["value"]))
-                self.factor = size / len(msg["value"])
-            elif msg["type"] == "sample" and plate in _frames(msg):
-                if is_masked:
-                    msg["fn"] = msg["fn"].mask(False)
-                elif self.factor != 1:
-                    # The library scales by N/B itself.
-                    msg["scale"] = msg["scale"] / self.factor
-
-    return Rows(function)
+    def zeros(self) -> dict[str, Array]:
+        """The origin of unconstrained space, as a position."""
+        return {name: jnp.zeros(shape) for name, shape in self.unconstrained}
 
 
 def read_sites(model: Callable, args: tuple, kwargs: dict[str, Any]) -> Sites:
-    """Trace the model once and look at its sites; refuses what cannot be followed by gradients."""
+    """The model's sites; refuses models that cannot be sampled by gradients."""
     from numpyro import handlers
 
     found: list[Sites | Exception] = []
 
     def look(key: Array) -> None:
+        undrawable: set[str] = set()
         try:
-            trace = handlers.trace(handlers.seed(model, key)).get_trace(*args, **kwargs)
-            found.append(_sites(trace))
+            run = _seeded(model, key, undrawable)
+            found.append(_sites(handlers.trace(run).get_trace(*args, **kwargs), undrawable))
         except Exception as error:
-            found.append(error)  # raised outside, without what JAX would add to it
+            found.append(error)  # raised below: JAX would add to its message
 
-    # Shapes are all that is wanted: nothing is drawn or compiled.
+    # Only shapes are needed: nothing is computed or compiled.
     jax.eval_shape(look, jax.random.key(0))
     sites = found[0]
     if isinstance(sites, InputError):
@@ -78,8 +66,58 @@ def read_sites(model: Callable, args: tuple, kwargs: dict[str, Any]) -> Sites:
     return sites
 
 
-def _sites(trace: dict[str, Any]) -> Sites:
-    from numpyro.distributions import Unit, biject_to
+def over_rows(
+    function: Callable, plate: str, rows: Array | None, *, is_masked: bool = False
+) -> Callable:
+    """The model with its subsampled plate on given rows, without the scale N/B of the plate.
+
+    Arguments:
+        rows: indices of the rows; None for all.
+        is_masked: leave out the log probabilities inside the plate.
+    """
+    from numpyro.primitives import Messenger
+
+    class Rows(Messenger):
+        def process_message(self, msg: Any) -> None:
+            if msg["type"] == "plate" and msg["name"] == plate:
+                size = msg["args"][0]
+                msg["value"] = jnp.arange(size) if rows is None else rows
+                msg["args"] = (size, len(msg["value"]))
+                self.factor = size / len(msg["value"])
+            elif msg["type"] == "sample" and plate in _plates_around(msg):
+                if is_masked:
+                    msg["fn"] = msg["fn"].mask(False)
+                elif self.factor != 1:
+                    # `Target` scales the sum over a batch itself.
+                    msg["scale"] = msg["scale"] / self.factor
+
+    return Rows(function)
+
+
+def _seeded(model: Callable, key: Array, undrawable: set[str]) -> Callable:
+    """The model with a value at every site: a draw, or else any value in the support.
+
+    The names of sites that cannot be drawn are added to `undrawable`.
+    """
+    from numpyro import handlers
+    from numpyro.infer import init_to_uniform
+
+    def value_at(site: Any) -> Any:
+        if site["type"] != "sample" or site["value"] is not None:
+            return None
+        key, shape = site["kwargs"]["rng_key"], site["kwargs"]["sample_shape"]
+        try:
+            return site["fn"](rng_key=key, sample_shape=shape)
+        except NotImplementedError:
+            undrawable.add(site["name"])
+        _bijection(site)
+        return init_to_uniform(site)
+
+    return handlers.substitute(handlers.seed(model, key), substitute_fn=value_at)
+
+
+def _sites(trace: dict[str, Any], undrawable: set[str]) -> Sites:
+    from numpyro.distributions import Unit
 
     samples = {name: site for name, site in trace.items() if site["type"] == "sample"}
     latent = {name: site for name, site in samples.items() if not site["is_observed"]}
@@ -89,26 +127,22 @@ def _sites(trace: dict[str, Any]) -> Sites:
     _check_observed(observed)
     plates = {name: site for name, site in trace.items() if site["type"] == "plate"}
     subsampled = _subsampled_plate(plates, latent)
+    # Deterministic sites inside the subsampled plate change with the rows.
     deterministic = {
         name: site
         for name, site in trace.items()
-        if site["type"] == "deterministic" and subsampled not in _frames(site)
+        if site["type"] == "deterministic" and subsampled not in _plates_around(site)
     }
-    unconstrained = {}
-    for name, site in latent.items():
-        try:
-            flat = biject_to(site["fn"].support).inv(site["value"])
-        except NotImplementedError:
-            raise InputError(
-                f"the support of site {name!r}, {site['fn'].support}, has no map to unconstrained "
-                "space in NumPyro: reparametrise it."
-            ) from None
-        unconstrained[name] = jnp.shape(flat)
+    unconstrained = {
+        name: _bijection(site).inverse_shape(jnp.shape(site["value"]))
+        for name, site in latent.items()
+    }
     shown = {**latent, **deterministic, **observed}
     size, batch_size = plates[subsampled]["args"] if subsampled is not None else (0, 0)
     return Sites(
         unconstrained=tuple(sorted(unconstrained.items())),
         output=(*latent, *deterministic),
+        undrawable=tuple(sorted(undrawable)),
         observed=tuple(observed),
         factors=tuple(factors),
         dims=tuple((name, _axes(name, site)) for name, site in shown.items()),
@@ -119,15 +153,28 @@ def _sites(trace: dict[str, Any]) -> Sites:
     )
 
 
-def _frames(site: Any) -> set[str]:
+def _plates_around(site: Any) -> set[str]:
     return {frame.name for frame in site["cond_indep_stack"]}
 
 
 def _base(distribution: Any) -> Any:
-    """What a plate, mask or handler has wrapped."""
+    """The distribution inside the wrappers that plates, masks and handlers add."""
     while hasattr(distribution, "base_dist"):
         distribution = distribution.base_dist
     return distribution
+
+
+def _bijection(site: Any) -> Any:
+    """NumPyro's map from unconstrained space to the support of a site."""
+    from numpyro.distributions import biject_to
+
+    try:
+        return biject_to(site["fn"].support)
+    except NotImplementedError:
+        raise InputError(
+            f"the support of site {site['name']!r}, {site['fn'].support}, has no map to "
+            "unconstrained space in NumPyro: reparametrise the site."
+        ) from None
 
 
 def _check_latent(latent: dict[str, Any]) -> None:
@@ -146,15 +193,15 @@ def _check_latent(latent: dict[str, Any]) -> None:
 
 def _check_observed(observed: dict[str, Any]) -> None:
     for name, site in observed.items():
-        given, made = np.shape(site["value"]), site["fn"].shape()
+        given, expected = np.shape(site["value"]), site["fn"].shape()
         try:
-            fits = np.broadcast_shapes(given, made) in (given, made)
+            fits = np.broadcast_shapes(given, expected) in (given, expected)
         except ValueError:
             fits = False
         if not fits:
             raise InputError(
-                f"the data of site {name!r} have shape {given} but the model makes them of shape "
-                f"{made}: pass data of the same length."
+                f"the data of site {name!r} have shape {given}, but the model's distribution has "
+                f"shape {expected}: pass data of the same length."
             )
 
 
@@ -167,12 +214,12 @@ def _subsampled_plate(plates: dict[str, Any], latent: dict[str, Any]) -> str | N
         )
     if not subsampled:
         return None
-    inside = [name for name, site in latent.items() if subsampled[0] in _frames(site)]
+    inside = [name for name, site in latent.items() if subsampled[0] in _plates_around(site)]
     if inside:
         raise InputError(
             f"the latent variable {', '.join(inside)} lies in the subsampled plate "
-            f"{subsampled[0]!r}, so that most of it would be out of sight at every step: leave "
-            "subsample_size out of this plate."
+            f"{subsampled[0]!r}, so that a step would see only a part of it: leave subsample_size "
+            "out of this plate."
         )
     return subsampled[0]
 
@@ -180,13 +227,12 @@ def _subsampled_plate(plates: dict[str, Any], latent: dict[str, Any]) -> str | N
 def _check_rows(model: Callable, args: tuple, kwargs: dict[str, Any], sites: Sites) -> None:
     """Refuse data that are shorter than their plate.
 
-    JAX clamps an index out of range and would repeat the last row in silence; NumPy refuses it.
+    JAX clamps an index out of range and would repeat the last row without an error; NumPy raises
+    one.
     """
-    from numpyro import handlers
-
     assert sites.subsampled is not None
     last_rows = jnp.arange(sites.num_rows - sites.batch_size, sites.num_rows)
-    last = handlers.seed(over_rows(model, sites.subsampled, last_rows), jax.random.key(0))
+    last = _seeded(over_rows(model, sites.subsampled, last_rows), jax.random.key(0), set())
     args, kwargs = jax.tree.map(
         lambda leaf: np.asarray(leaf) if isinstance(leaf, jax.Array) else leaf, (args, kwargs)
     )
@@ -197,12 +243,12 @@ def _check_rows(model: Callable, args: tuple, kwargs: dict[str, Any], sites: Sit
             f"the data are shorter than the plate {sites.subsampled!r}, which has "
             f"{sites.num_rows} rows: {first_line(error)}"
         ) from error
-    except Exception:  # a model that needs JAX's arrays is checked by JAX alone
+    except Exception:  # the model does not run on NumPy's arrays, so this check does not apply
         return
 
 
 def _axes(name: str, site: Any) -> tuple[str, ...]:
-    """A name for every axis of the site's value: its plates', or numbered ones."""
+    """A name for every axis of the site's value: that of its plate, or a numbered one."""
     shape = np.shape(site["value"])
     axes = [f"{name}_dim_{i}" for i in range(len(shape))]
     num_event_axes = site["fn"].event_dim if site["type"] == "sample" else 0

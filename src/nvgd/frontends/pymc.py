@@ -1,7 +1,11 @@
-"""PyMC models as targets: transforms and Jacobians are PyMC's own, compiled by JAX."""
+"""PyMC models as targets.
+
+PyMC computes transforms and Jacobians and translates its graphs to JAX.
+"""
 
 import logging
 import os
+import sys
 import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -13,9 +17,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PyTree
 
-from nvgd.errors import InputError, first_line, optional_import
-from nvgd.models import AbstractModel, Labels
-from nvgd.target import Target
+from nvgd._support.errors import InputError, first_line, optional_import
+from nvgd.frontends.opaque import Opaque
+from nvgd.targets.models import AbstractModel, Labels
+from nvgd.targets.target import Target
+
+# Modules whose import changes settings of JAX.
+_CHANGES_JAX = ("pymc.sampling.jax", "pytensor.link.jax.dispatch")
 
 
 def from_pymc(model: Any) -> Target:
@@ -25,8 +33,9 @@ def from_pymc(model: Any) -> Target:
             ...
         posterior = nvgd.sample(nvgd.from_pymc(model))
 
-    Output has the model's names, shapes, dims and coords, with its deterministics; `predict` is
-    `pymc.sample_posterior_predictive`. The precision is JAX's, as it was before the call.
+    The output has the names, shapes, dims and coords of the model's free and deterministic
+    variables; `predict` is `pymc.sample_posterior_predictive`. The precision is that of JAX at the
+    time of the call, which PyMC's own samplers for JAX would change to 64 bits.
 
     Arguments:
         model: a `pymc.Model` with continuous free variables.
@@ -39,8 +48,8 @@ def from_pymc(model: Any) -> Target:
     observed_names = [variable.name for variable in model.observed_RVs]
     output_names = [v.name for v in (*model.free_RVs, *model.deterministics)]
     values = {variable.name: variable for variable in model.unobserved_value_vars}
-    with _jax_left_as_it_was():
-        jaxify = optional_import("pymc.sampling.jax", "pymc", "from_pymc").get_jaxified_graph
+    with _pymc_for_jax() as pymc_jax, _without_dtype_warnings():
+        jaxify = pymc_jax.get_jaxified_graph
         try:
             terms = model.logp(vars=model.observed_RVs, sum=False, jacobian=False)
             functions = [
@@ -49,7 +58,7 @@ def from_pymc(model: Any) -> Target:
             ]
         except Exception as error:
             raise InputError(
-                "the PyMC model cannot be compiled by JAX; do its data have the length that it "
+                "the PyMC model cannot be translated to JAX; do its data have the length that it "
                 f"says they have? {first_line(error)}"
             ) from error
     log_density, constrain, log_likelihoods = (
@@ -59,7 +68,7 @@ def from_pymc(model: Any) -> Target:
     def show(position: PyTree) -> dict[str, Array]:
         return dict(zip(output_names, constrain(position), strict=True))
 
-    def terms_of(position: PyTree) -> dict[str, Array]:
+    def log_likelihood(position: PyTree) -> dict[str, Array]:
         return dict(zip(observed_names, log_likelihoods(position), strict=True))
 
     return Target(
@@ -68,38 +77,43 @@ def from_pymc(model: Any) -> Target:
             name: jnp.asarray(value, jnp.zeros(()).dtype) for name, value in _start(model).items()
         },
         constrain=show,
-        model=PyMCModel(_Held(model), show, terms_of),
+        model=PyMCModel(
+            Opaque(model), show, log_likelihood, Opaque(_observed(model)), Opaque(_labels(model))
+        ),
     )
-
-
-class _Held:
-    """A PyMC model inside a pytree; compared by identity."""
-
-    def __init__(self, value: Any):
-        self.value = value
 
 
 class PyMCModel(AbstractModel):
     """What a PyMC model knows beyond its log density."""
 
-    pymc_model: _Held
+    pymc_model: Opaque
     show: Callable[[PyTree], dict[str, Array]]
     log_likelihood: Callable[[PyTree], dict[str, Array]]
+    # The log density keeps the data it was made with, also after `pymc.set_data`; so do these.
+    data: Opaque
+    own_labels: Opaque
 
     def draw_prior(self, key, num):
-        """Draws by PyMC, brought to unconstrained space."""
+        """Draws by PyMC, in unconstrained space."""
         from pymc.initial_point import make_initial_point_fn
 
+        model = self.pymc_model.value
+        flat = [v.name for v in model.free_RVs if v.owner.op.name in ("flat", "half_flat")]
+        if flat:
+            raise InputError(
+                f"PyMC cannot draw {', '.join(flat)} from the prior, which is flat: leave "
+                'initial="prior" out, or use a proper distribution.'
+            )
         with _without_compiler():
             draw = make_initial_point_fn(
-                model=self.pymc_model.value, default_strategy="prior", return_transformed=True
+                model=model, default_strategy="prior", return_transformed=True
             )
             seeds = np.asarray(jax.random.randint(key, (num,), 0, 2**31 - 1))
             points = [draw(int(seed)) for seed in seeds]
         return {name: jnp.asarray(np.stack([p[name] for p in points])) for name in points[0]}
 
     def draw_start(self, key, num):
-        """PyMC's initial point with its jitter, uniform on (−1, 1) in unconstrained space."""
+        """PyMC's initial point, jittered as PyMC does: uniform on (−1, 1), unconstrained."""
         point = {name: jnp.asarray(v) for name, v in _start(self.pymc_model.value).items()}
         keys = jax.random.split(key, len(point))
         return {
@@ -108,7 +122,7 @@ class PyMCModel(AbstractModel):
         }
 
     def predict(self, key, positions, *args, **kwargs):
-        """Draws by `pymc.sample_posterior_predictive`; for other data, `pymc.set_data` before."""
+        """Draws by `pymc.sample_posterior_predictive`, with the data that the model has now."""
         import pymc
         import xarray
 
@@ -119,13 +133,13 @@ class PyMCModel(AbstractModel):
             )
         model = self.pymc_model.value
         draws = jax.lax.map(self.show, positions)
-        dims, coords = self.labels()
+        dims, coords = _labels(model)
         shown: dict[str, Any] = {}
         for variable in model.free_RVs:
             name, value = variable.name, np.asarray(draws[variable.name], np.float64)[None]
             axes = dims.get(name, [f"{name}_dim_{i}" for i in range(value.ndim - 2)])
             shown[name] = (("chain", "draw", *axes), value)
-        # PyMC draws anew what depends on coordinates other than the model's.
+        # PyMC redraws variables from the prior if their coordinates differ from the model's.
         used = {axis for axes, _ in shown.values() for axis in axes}
         known = {name: list(values) for name, values in coords.items() if name in used}
         dataset = xarray.Dataset(shown, known)
@@ -142,19 +156,11 @@ class PyMCModel(AbstractModel):
 
     def observed(self):
         """The observed values."""
-        model = self.pymc_model.value
-        return {v.name: np.asarray(model.rvs_to_values[v].data) for v in model.observed_RVs}
+        return self.data.value
 
     def labels(self):
-        """The model's own."""
-        model = self.pymc_model.value
-        dims = {
-            name: tuple(axes)
-            for name, axes in model.named_vars_to_dims.items()
-            if all(axis is not None for axis in axes)
-        }
-        coords = {name: values for name, values in model.coords.items() if values is not None}
-        return Labels(dims, coords)
+        """Dims and coords of the model."""
+        return self.own_labels.value
 
 
 def _check_model(model: Any) -> None:
@@ -175,9 +181,27 @@ def _check_model(model: Any) -> None:
     ]
     if minibatched:
         raise InputError(
-            f"pymc.Minibatch, as {', '.join(minibatched)} uses it, draws its rows where JAX cannot "
-            "see it: pass all data, or write the model for nvgd.from_numpyro or nvgd.Target."
+            f"pymc.Minibatch, as {', '.join(minibatched)} uses it, draws rows outside of JAX: pass "
+            "all data, or write the model for nvgd.from_numpyro or nvgd.Target."
         )
+
+
+def _observed(model: Any) -> dict[str, np.ndarray]:
+    from pymc.pytensorf import extract_obs_data
+
+    with _without_compiler():
+        values = {v.name: extract_obs_data(model.rvs_to_values[v]) for v in model.observed_RVs}
+    return {name: np.asarray(value) for name, value in values.items()}
+
+
+def _labels(model: Any) -> Labels:
+    dims = {
+        name: tuple(axes)
+        for name, axes in model.named_vars_to_dims.items()
+        if all(axis is not None for axis in axes)
+    }
+    coords = {name: values for name, values in model.coords.items() if values is not None}
+    return Labels(dims, coords)
 
 
 def _start(model: Any) -> dict[str, np.ndarray]:
@@ -186,37 +210,63 @@ def _start(model: Any) -> dict[str, np.ndarray]:
 
 
 def _of_position(function: Callable, names: list[str]) -> Callable[[PyTree], Any]:
-    """PyMC's function of values in order, as one of a dictionary, in JAX's present precision."""
+    """A function of values in the order of `names`, as a function of a dictionary."""
 
     def evaluate(position: PyTree) -> Any:
-        with warnings.catch_warnings():
-            # The graph is written for 64 bits; that JAX has 32 is the user's choice.
-            warnings.filterwarnings("ignore", message="Explicitly requested dtype")
+        with _without_dtype_warnings():
             return function(*(position[name] for name in names))
 
     return evaluate
 
 
 @contextmanager
-def _jax_left_as_it_was() -> Iterator[None]:
-    """Undo what importing PyMC's JAX part does to the process: 64 bits, and 100 CPU devices."""
+def _pymc_for_jax() -> Iterator[Any]:
+    """The module `pymc.sampling.jax`, without the changes to the process that its import makes.
+
+    The import enables 64 bits and asks for 100 CPU devices; both are reset. PyMC's own samplers
+    for JAX need the 64 bits and enable them by the same import. Modules that were imported here
+    are therefore removed on exit, so that PyMC's import runs again.
+    """
     flags = os.environ.get("XLA_FLAGS")
     with ThreadPoolExecutor(1) as pool:
-        # Another thread sees the process's setting, not that of a `with jax.enable_x64` here.
-        precision = pool.submit(lambda: jax.config.read("jax_enable_x64")).result()
+        # The setting of the process: a `with jax.enable_x64` changes this thread's only.
+        is_64_bit = pool.submit(lambda: jax.config.read("jax_enable_x64")).result()
+    known = set(sys.modules)
     try:
-        yield
+        module = optional_import("pymc.sampling.jax", "pymc", "from_pymc")
     finally:
-        jax.config.update("jax_enable_x64", precision)
+        jax.config.update("jax_enable_x64", is_64_bit)
         if flags is None:
             os.environ.pop("XLA_FLAGS", None)
         else:
             os.environ["XLA_FLAGS"] = flags
+    try:
+        yield module
+    finally:
+        for name in set(sys.modules) - known:
+            if name.startswith(_CHANGES_JAX):
+                _forget(name)
+
+
+def _forget(module: str) -> None:
+    """Make Python import this module again when it is next asked for."""
+    del sys.modules[module]
+    package, _, name = module.rpartition(".")
+    if package in sys.modules:
+        vars(sys.modules[package]).pop(name, None)
+
+
+@contextmanager
+def _without_dtype_warnings() -> Iterator[None]:
+    """Silence JAX about dtypes of PyMC's graphs, which ask for 64 bits whatever JAX's precision."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Explicitly requested dtype")
+        yield
 
 
 @contextmanager
 def _without_compiler() -> Iterator[None]:
-    """Let PyTensor run small graphs in Python: building C for them takes half a minute."""
+    """Let PyTensor run small graphs in Python: compiling C for them takes half a minute."""
     from pytensor.configdefaults import config
 
     with config.change_flags(cxx="", mode="FAST_COMPILE"), warnings.catch_warnings():
@@ -226,7 +276,7 @@ def _without_compiler() -> Iterator[None]:
 
 @contextmanager
 def _quiet_log(name: str) -> Iterator[None]:
-    """Only warnings from this package's log."""
+    """Let only warnings and errors of this package's log through."""
     log = logging.getLogger(name)
     level = log.level
     log.setLevel(logging.WARNING)

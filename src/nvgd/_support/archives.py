@@ -1,0 +1,127 @@
+"""Arrays and facts in one file: pickle-free, versioned, checksummed.
+
+An archive is a NumPy `.npz` file. Beside its arrays it holds `header`, the UTF-8 bytes of a JSON
+object: `kind` and `version` of the format, `facts` (anything JSON can hold), `dtypes` (of arrays in
+formats that NumPy lacks, such as bfloat16, which are stored as bytes) and `sha256`, over all of it.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import PyTree
+
+from nvgd._support.errors import InputError, first_line
+from nvgd._support.files import write_atomically
+
+VERSION = 1
+HEADER = "header"
+
+Arrays = dict[str, np.ndarray]
+
+
+def write_archive(
+    path: Path, kind: str, facts: Mapping[str, Any], arrays: Mapping[str, np.ndarray]
+) -> None:
+    """Write the whole file before it takes its place."""
+    dtypes = {name: array.dtype.name for name, array in arrays.items() if array.dtype.kind == "V"}
+    stored = {
+        name: array.view(f"u{array.dtype.itemsize}") if name in dtypes else array
+        for name, array in arrays.items()
+    }
+    header = {"kind": kind, "version": VERSION, "facts": dict(facts), "dtypes": dtypes}
+    # Through JSON and back: what is checked is what will be read.
+    header = json.loads(json.dumps(header))
+    text = json.dumps({**header, "sha256": _checksum(header, stored)})
+
+    header_bytes = {HEADER: np.frombuffer(text.encode(), np.uint8)}
+
+    def write(temporary: Path) -> None:
+        # An open file: to a name, NumPy would add its ending.
+        with temporary.open("wb") as file:
+            np.savez(file, allow_pickle=False, **header_bytes, **stored)
+
+    write_atomically(path, write)
+
+
+def read_archive(path: Path, kind: str) -> tuple[dict[str, Any], Arrays]:
+    """Facts and arrays of a file that is whole and of this kind; InputError otherwise."""
+    try:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
+            arrays = dict(stored)
+        header = json.loads(arrays.pop(HEADER).tobytes())
+        checksum = header.pop("sha256")
+        found_kind, version, facts, dtypes = (
+            header[name] for name in ("kind", "version", "facts", "dtypes")
+        )
+    except FileNotFoundError:
+        raise InputError(f"there is no file {str(path)!r}.") from None
+    except Exception as error:  # what a damaged file raises depends on where it is damaged
+        raise InputError(
+            f"{str(path)!r} is damaged or not a file of nvgd: {first_line(error)}"
+        ) from error
+    if found_kind != kind or version != VERSION:
+        raise InputError(
+            f"{str(path)!r} holds a {found_kind} of version {version}; wanted is a {kind} of "
+            f"version {VERSION}."
+        )
+    if checksum != _checksum(header, arrays):
+        raise InputError(f"{str(path)!r} is damaged: its checksum does not fit its content.")
+    for name, dtype in dtypes.items():
+        arrays[name] = arrays[name].view(jnp.dtype(dtype))
+    return facts, arrays
+
+
+def _checksum(header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> str:
+    digest = hashlib.sha256(json.dumps(header, sort_keys=True).encode())
+    for name in sorted(arrays):
+        array = np.ascontiguousarray(arrays[name])
+        digest.update(f"{name}{array.dtype.str}{array.shape}".encode())
+        digest.update(array.tobytes())
+    return digest.hexdigest()
+
+
+def tree_to_arrays(tree: PyTree, prefix: str) -> Arrays:
+    """The arrays of a pytree under numbered names; typed keys as their data."""
+    leaves = jax.tree.leaves(eqx.filter(tree, eqx.is_array))
+    plain = [jax.random.key_data(leaf) if _is_key(leaf) else leaf for leaf in leaves]
+    return {f"{prefix}/{i}": np.asarray(leaf) for i, leaf in enumerate(plain)}
+
+
+def arrays_to_tree(like: PyTree, arrays: Mapping[str, np.ndarray], prefix: str) -> PyTree:
+    """The pytree again, in the form of `like`, whose arrays may be shapes only.
+
+    InputError if it does not fit.
+    """
+    parts, rest = eqx.partition(like, _has_shape)
+    leaves, structure = jax.tree.flatten(parts)
+    names = [f"{prefix}/{i}" for i in range(len(leaves))]
+    found = [name for name in arrays if name.startswith(f"{prefix}/")]
+    if sorted(found) != sorted(names):
+        raise InputError(f"it holds {len(found)} arrays of {prefix}, where {len(names)} belong.")
+    restored = []
+    for name, leaf in zip(names, leaves, strict=True):
+        value = jnp.asarray(arrays[name])
+        if _is_key(leaf):
+            value = jax.random.wrap_key_data(value, impl=jax.random.key_impl(leaf))
+        if (value.shape, value.dtype) != (leaf.shape, leaf.dtype):
+            raise InputError(
+                f"its array {name} is {value.dtype}{list(value.shape)}, where "
+                f"{leaf.dtype}{list(leaf.shape)} belongs."
+            )
+        restored.append(value)
+    return eqx.combine(jax.tree.unflatten(structure, restored), rest)
+
+
+def _has_shape(leaf: Any) -> bool:
+    return eqx.is_array(leaf) or isinstance(leaf, jax.ShapeDtypeStruct)
+
+
+def _is_key(leaf: Any) -> bool:
+    return jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)

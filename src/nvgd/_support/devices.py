@@ -1,0 +1,279 @@
+"""Where arrays live: the only file that names devices.
+
+Particles are split along their axis, data rows along a second one if the mesh has it; everything
+else is replicated. JAX's partitioner does the rest: sums over particles become sums across devices.
+`against_all` says what it cannot know, how pairs of particles meet.
+"""
+
+import contextlib
+import dataclasses
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
+from jaxtyping import PyTree
+
+from nvgd._support.errors import InputError, check_count
+
+PARTICLES, DATA = "particles", "data"
+
+Devices = int | Sequence[Any] | Mesh | None
+Tree = TypeVar("Tree")
+
+
+def device_mesh(
+    particles: int | None = None, *, data: int = 1, devices: Sequence[Any] | None = None
+) -> Mesh:
+    """Devices in a grid, for `sample(..., devices=)`.
+
+        device_mesh(4, data=2)     # eight devices: a quarter of the particles and half of the rows
+
+    Arguments:
+        particles: devices along the axis of particles; as many as there are if omitted.
+        data: devices along the axis of data rows.
+        devices: all devices of all processes if omitted.
+    """
+    found = list(jax.devices() if devices is None else devices)
+    check_count("data", data)
+    if particles is None:
+        particles = max(len(found) // data, 1)
+    check_count("particles", particles)
+    needed = particles * data
+    if needed > len(found):
+        raise InputError(
+            f"a grid of {particles} × {data} devices needs {needed} of them, but there are "
+            f"{len(found)}: ask for fewer, or, to try it on a processor, set XLA_FLAGS="
+            f"--xla_force_host_platform_device_count={needed} before Python starts."
+        )
+    grid = np.array(found[:needed], dtype=object).reshape(particles, data)
+    return Mesh(grid, (PARTICLES, DATA), axis_types=(AxisType.Auto,) * 2)
+
+
+@dataclasses.dataclass(frozen=True)
+class Placement:
+    """Where the arrays of a run live; without a mesh, where JAX puts them."""
+
+    mesh: Mesh | None = None
+
+    @classmethod
+    def of(cls, devices: Devices) -> "Placement":
+        """From a number of devices, a list of them, or a mesh."""
+        if devices is None:
+            return cls(device_mesh() if jax.process_count() > 1 else None)
+        if isinstance(devices, Mesh):
+            unknown = sorted(set(map(str, devices.axis_names)) - {PARTICLES, DATA})
+            if unknown or PARTICLES not in devices.axis_names:
+                raise InputError(
+                    f"a mesh for devices= has the axis {PARTICLES!r} and may have {DATA!r}, got "
+                    f"{devices.axis_names}: nvgd.device_mesh() makes one."
+                )
+            axis_types = (AxisType.Auto,) * len(devices.axis_names)
+            return cls(Mesh(devices.devices, devices.axis_names, axis_types=axis_types))
+        if isinstance(devices, int) and not isinstance(devices, bool):
+            check_count("devices", devices)
+            return cls(device_mesh(devices))
+        if isinstance(devices, Sequence) and devices:
+            are_devices = [isinstance(device, jax.Device) for device in devices]
+            if all(are_devices):
+                return cls(device_mesh(len(devices), devices=devices))
+        raise InputError(
+            f"devices must be a number, a list of jax.devices() or a mesh, got {devices!r}."
+        )
+
+    def size(self, axis: str) -> int:
+        """Devices along an axis."""
+        return 1 if self.mesh is None else dict(self.mesh.shape).get(axis, 1)
+
+    def check(self, num_particles: int, num_rows: int | None, batch_size: int | None) -> None:
+        """Refuse what cannot be split evenly.
+
+        Arguments:
+            num_rows: data rows that JAX holds, or None.
+        """
+        if num_particles % self.size(PARTICLES):
+            raise InputError(
+                f"num_particles must be a multiple of the {self.size(PARTICLES)} devices they are "
+                f"split over, got {num_particles}."
+            )
+        num_shares = self.size(DATA)
+        if (num_rows or 0) % num_shares:
+            raise InputError(
+                f"the {num_rows} data rows cannot be split evenly over {num_shares} devices: "
+                f"leave {(num_rows or 0) % num_shares} out, or give them as a np.memmap."
+            )
+        if (batch_size or 0) % num_shares:
+            raise InputError(
+                f"batch_size must be a multiple of the {num_shares} devices that data are split "
+                f"over, got {batch_size}."
+            )
+
+    @contextlib.contextmanager
+    def active(self) -> Iterator[None]:
+        """Programs traced inside know the mesh."""
+        if self.mesh is None:
+            yield
+        else:
+            with jax.set_mesh(self.mesh):
+                yield
+
+    def replicate(self, tree: Tree) -> Tree:
+        """The same arrays on every device."""
+        return self._placed(tree, lambda _: PartitionSpec())
+
+    def split_particles(self, tree: Tree, num_particles: int, dim: int) -> Tree:
+        """Arrays that hold one row per particle split, the rest replicated."""
+        return self._placed(tree, self._particle_specs(num_particles, dim))
+
+    def split_rows(self, tree: Tree, rows: PyTree) -> Tree:
+        """The arrays of `tree` that are among `rows` split by rows, the rest replicated."""
+        split = {id(leaf) for leaf in jax.tree.leaves(rows)}
+        return self._placed(
+            tree, lambda leaf: self._spec(DATA) if id(leaf) in split else PartitionSpec()
+        )
+
+    def split_batches(self, batches: PyTree, batch_size: int) -> PyTree:
+        """Batches of several steps, of which this process has read its own rows (`batch_part`)."""
+        if self.mesh is None:
+            return batches
+        sharding = NamedSharding(self.mesh, PartitionSpec(None, *self._spec(DATA)))
+
+        def put(leaf: np.ndarray) -> jax.Array:
+            shape = (len(leaf), batch_size, *leaf.shape[2:])
+            return jax.make_array_from_process_local_data(sharding, leaf, shape)
+
+        return jax.tree.map(put, batches)
+
+    def batch_part(self, batch_size: int) -> slice:
+        """Which rows of a batch this process has to read."""
+        if self.mesh is None or jax.process_count() == 1:
+            return slice(None)
+        sharding = NamedSharding(self.mesh, self._spec(DATA))
+        indices = sharding.addressable_devices_indices_map((batch_size,)).values()
+        parts = [index[0] for index in indices if index is not None]
+        firsts = [part.start or 0 for part in parts]
+        ends = [batch_size if part.stop is None else part.stop for part in parts]
+        return slice(min(firsts), max(ends))
+
+    def constrain_particles(self, tree: Tree, num_particles: int, dim: int) -> Tree:
+        """Inside a program: arrays stay split as `split_particles` has put them."""
+        if self.mesh is None:
+            return tree
+        return self._constrained(tree, self._particle_specs(num_particles, dim))
+
+    def constrain_batch(self, batch: PyTree) -> PyTree:
+        """Inside a program: each device sees its share of the batch."""
+        if self.mesh is None or self.size(DATA) == 1:
+            return batch
+        return self._constrained(batch, lambda _: self._spec(DATA))
+
+    def gathered(self, tree: Tree) -> Tree:
+        """The whole of every array on one device, in every process."""
+        if self.mesh is None:
+            return tree
+
+        def gather(leaf: Any) -> Any:
+            if not isinstance(leaf, jax.Array):
+                return leaf
+            if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+                data = gather(jax.random.key_data(leaf))
+                return jax.random.wrap_key_data(data, impl=jax.random.key_impl(leaf))
+            if leaf.is_fully_addressable or leaf.is_fully_replicated:
+                return jnp.asarray(np.asarray(leaf))
+            from jax.experimental.multihost_utils import process_allgather
+
+            return jnp.asarray(process_allgather(leaf, tiled=True))
+
+        return jax.tree.map(gather, tree)
+
+    def agreed(self, number: int) -> int:
+        """The first process's number: clocks differ, and all must take the same steps."""
+        if jax.process_count() == 1:
+            return number
+        from jax.experimental.multihost_utils import broadcast_one_to_all
+
+        return int(broadcast_one_to_all(np.int64(number)))
+
+    def _spec(self, axis: str) -> PartitionSpec:
+        return PartitionSpec(axis) if self.size(axis) > 1 else PartitionSpec()
+
+    def _particle_specs(self, num_particles: int, dim: int) -> Callable[[Any], PartitionSpec]:
+        shapes = ((num_particles, dim), (num_particles,), (num_particles, 1))
+
+        def spec(leaf: Any) -> PartitionSpec:
+            # Recognised by shape: wherever an array lies, results are the same.
+            return self._spec(PARTICLES) if leaf.shape in shapes else PartitionSpec()
+
+        return spec
+
+    def _placed(self, tree: Tree, spec: Callable[[Any], PartitionSpec]) -> Tree:
+        mesh = self.mesh
+        if mesh is None:
+            return tree
+
+        def put(leaf: Any) -> Any:
+            if not eqx.is_array(leaf):
+                return leaf
+            sharding = NamedSharding(mesh, spec(leaf))
+            if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+                data = jax.random.key_data(leaf)
+                return jax.random.wrap_key_data(put(data), impl=jax.random.key_impl(leaf))
+            host = np.asarray(leaf)
+            return jax.make_array_from_callback(host.shape, sharding, lambda index: host[index])
+
+        return jax.tree.map(put, tree)
+
+    def _constrained(self, tree: Tree, spec: Callable[[Any], PartitionSpec]) -> Tree:
+        mesh = self.mesh
+        assert mesh is not None
+        return jax.tree.map(
+            lambda leaf: (
+                jax.lax.with_sharding_constraint(leaf, NamedSharding(mesh, spec(leaf)))
+                if eqx.is_array(leaf)
+                else leaf
+            ),
+            tree,
+        )
+
+
+def against_all(function: Callable[[Any, Any], PyTree], rows: Any, columns: Any) -> PyTree:
+    """`function(rows, columns)`, a sum over columns for every row, where rows may be split.
+
+    Each device keeps its rows; columns go round, one device's share at a time, so that none ever
+    holds all of them.
+    """
+    mesh = jax.sharding.get_abstract_mesh()
+    number = dict(mesh.shape).get(PARTICLES, 1)
+    if number == 1:
+        return function(rows, columns)
+    ring = [(i, (i + 1) % number) for i in range(number)]
+
+    def local(rows: Any, columns: Any) -> PyTree:
+        def turn(_: Any, carry: tuple[PyTree, Any]) -> tuple[PyTree, Any]:
+            total, held = carry
+            total = jax.tree.map(jnp.add, total, function(rows, held))
+            return total, jax.lax.ppermute(held, PARTICLES, ring)
+
+        shapes = jax.eval_shape(function, rows, columns)
+        nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
+        return jax.lax.fori_loop(0, number, turn, (nothing, columns))[0]
+
+    split = PartitionSpec(PARTICLES)
+    return jax.shard_map(
+        local, in_specs=(split, split), out_specs=split, axis_names={PARTICLES}, check_vma=False
+    )(rows, columns)
+
+
+def own_devices() -> Devices:
+    """Devices for a run that this process makes alone."""
+    return None if jax.process_count() == 1 else jax.local_devices()[:1]
+
+
+def everywhere(values: jax.Array) -> jax.Array:
+    """Inside a program: a small array, whole, on every device."""
+    if PARTICLES not in jax.sharding.get_abstract_mesh().axis_names:
+        return values
+    return jax.lax.with_sharding_constraint(values, PartitionSpec())

@@ -1,0 +1,98 @@
+"""Several processes, on one host or many, that take part in one run."""
+
+import contextlib
+import os
+import re
+import sys
+import traceback
+from collections.abc import Iterator
+
+import jax
+
+from nvgd._support.errors import InputError, first_line
+
+# A process that has not been heard of for so long is lost.
+HEARTBEAT_SECONDS = 20
+# How long processes wait for each other at the start.
+START_SECONDS = 120
+
+# What collectives say of a process that does not answer; the type of the error is not always JAX's.
+_LOST = re.compile(r"Gloo|UNAVAILABLE|coordination service|NCCL", re.IGNORECASE)
+
+
+def join(coordinator: str | None, num_processes: int | None, process_id: int | None) -> None:
+    """Take part in a run of several processes; nothing to do if none of these are given.
+
+    Arguments:
+        coordinator: HOST:PORT at which process 0 can be reached by all.
+        num_processes: how many there are.
+        process_id: which one this is, from 0.
+    """
+    given = {"coordinator": coordinator, "num-processes": num_processes, "process-id": process_id}
+    missing = [f"--{name}" for name, value in given.items() if value is None]
+    if len(missing) == len(given):
+        return
+    if coordinator is None or num_processes is None or process_id is None:
+        raise InputError(
+            "several processes need --coordinator, --num-processes and --process-id; missing: "
+            f"{', '.join(missing)}."
+        )
+    port = re.fullmatch(r"[^\s:/]+:(\d{1,5})", coordinator)
+    if port is None or not 0 < int(port[1]) < 2**16:
+        raise InputError(
+            f"coordinator must be HOST:PORT of process 0, with a port below 65536, got "
+            f"{coordinator!r}."
+        )
+    if num_processes < 1 or not 0 <= process_id < num_processes:
+        raise InputError(
+            f"process-id must be from 0 to num-processes - 1, got {process_id} of {num_processes}."
+        )
+    try:
+        jax.distributed.initialize(
+            coordinator,
+            num_processes,
+            process_id,
+            initialization_timeout=START_SECONDS,
+            heartbeat_timeout_seconds=HEARTBEAT_SECONDS,
+        )
+    except RuntimeError as error:
+        raise InputError(
+            f"process {process_id} of {num_processes} found no others at {coordinator} within "
+            f"{START_SECONDS} seconds: start all of them, with the address of process 0. "
+            f"({first_line(error)})"
+        ) from error
+
+
+def is_first_process() -> bool:
+    """Whether this process is the one that writes and prints."""
+    return jax.process_index() == 0
+
+
+@contextlib.contextmanager
+def ends_together() -> Iterator[None]:
+    """Whatever ends one of several processes ends it at once, so that the others notice.
+
+    An orderly end would wait for them, and they for the next step.
+    """
+    try:
+        yield
+    except InputError:
+        # All processes find the same.
+        raise
+    except BaseException as error:
+        if jax.process_count() == 1:
+            raise
+        name = f"process {jax.process_index()} of {jax.process_count()}"
+        if isinstance(error, KeyboardInterrupt):
+            what, code = f"{name} was interrupted and ends", 130
+        elif _LOST.search(str(error)):
+            what, code = (
+                f"{name} has lost another one and ends ({str(error).splitlines()[0][:200]})",
+                1,
+            )
+        else:
+            traceback.print_exc()
+            what, code = f"{name} failed and ends", 1
+        again = "Start all of them again, any number: the run goes on from its last checkpoint."
+        print(f"nvgd: {what}. {again}", file=sys.stderr, flush=True)
+        os._exit(code)

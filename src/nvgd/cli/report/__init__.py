@@ -1,0 +1,1 @@
+"""The HTML report that `nvgd sample` writes."""

@@ -1,0 +1,1 @@
+"""Test densities with exact draws, and distances between samples."""

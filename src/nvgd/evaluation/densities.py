@@ -1,0 +1,283 @@
+"""Test densities with exact draws and moments; all are normalised.
+
+target = nvgd.densities.Funnel(2)
+posterior = nvgd.sample(target.log_density, dim=target.dim)
+nvgd.metrics.energy_distance(posterior.particles, target.sample(jax.random.key(1), 2000))
+"""
+
+import math
+from abc import abstractmethod
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.scipy.special import logsumexp
+from jax.scipy.stats import norm
+from jaxtyping import Array, Float, PRNGKeyArray
+from numpy.typing import ArrayLike
+
+from nvgd._support.errors import InputError, check_count, check_positive
+
+
+class AbstractDensity(eqx.Module):
+    """A normalised density that can be drawn from exactly."""
+
+    dim: eqx.AbstractVar[int]
+
+    @property
+    @abstractmethod
+    def mean(self) -> Float[Array, " d"]:
+        """Exact mean."""
+
+    @property
+    @abstractmethod
+    def covariance(self) -> Float[Array, "d d"]:
+        """Exact covariance matrix."""
+
+    @abstractmethod
+    def log_density(self, x: Float[Array, " d"]) -> Float[Array, ""]:
+        """log p(x), normalised."""
+
+    @abstractmethod
+    def sample(self, key: PRNGKeyArray, num_draws: int) -> Float[Array, "n d"]:
+        """Exact, independent draws."""
+
+
+class Gaussian(AbstractDensity):
+    """N(mean, covariance); a vector of variances stands for a diagonal matrix."""
+
+    centre: Float[Array, " d"]
+    cholesky: Float[Array, "d d"]
+    dim: int = eqx.field(static=True)
+
+    def __init__(
+        self,
+        mean: ArrayLike,
+        covariance: ArrayLike,
+    ):
+        # In double precision: single loses the small directions of an ill-conditioned matrix.
+        centre, matrix = np.asarray(mean, np.float64), np.asarray(covariance, np.float64)
+        matrix = np.diag(matrix) if matrix.ndim == 1 else matrix
+        if centre.ndim != 1 or matrix.shape != (len(centre), len(centre)):
+            raise InputError(
+                "covariance must be a (d, d) matrix or d variances for a mean of length d, got "
+                f"shapes {np.shape(covariance)} and {np.shape(mean)}."
+            )
+        try:
+            lower = np.linalg.cholesky(matrix)
+        except np.linalg.LinAlgError:
+            lower = None
+        if lower is None or not np.allclose(matrix, matrix.T):
+            raise InputError("covariance must be symmetric and positive definite.")
+        self.centre, self.cholesky = jnp.asarray(centre), jnp.asarray(lower)
+        self.dim = len(centre)
+
+    @classmethod
+    def ill_conditioned(
+        cls, dim: int = 50, smallest: float = 1e-4, largest: float = 1.0
+    ) -> "Gaussian":
+        """The paper's: mean zero, variances spaced logarithmically from `smallest` to `largest`."""
+        check_count("dim", dim)
+        check_positive("smallest", smallest)
+        check_positive("largest", largest)
+        return cls(np.zeros(dim), np.geomspace(smallest, largest, dim))
+
+    def log_density(self, x):
+        """Normalised Gaussian log density."""
+        whitened = jax.scipy.linalg.solve_triangular(self.cholesky, x - self.centre, lower=True)
+        log_scale = jnp.sum(jnp.log(jnp.diagonal(self.cholesky)))
+        return -0.5 * whitened @ whitened - log_scale - 0.5 * self.dim * math.log(2 * math.pi)
+
+    def sample(self, key, num_draws):
+        """mean + L ξ."""
+        noise = jax.random.normal(key, (num_draws, self.dim), self.centre.dtype)
+        return self.centre + noise @ self.cholesky.T
+
+    @property
+    def mean(self):
+        """As given."""
+        return self.centre
+
+    @property
+    def covariance(self):
+        """As given."""
+        return self.cholesky @ self.cholesky.T
+
+
+class Funnel(AbstractDensity):
+    """Neal's funnel: x₁ ~ N(0, 3²), xᵢ ~ N(0, e^{x₁}) for i > 1 (paper, eq. 5)."""
+
+    dim: int = eqx.field(static=True, default=2)
+    scale: float = 3.0
+
+    def __check_init__(self):
+        check_count("dim", self.dim, minimum=2)
+        check_positive("scale", self.scale)
+
+    def log_density(self, x):
+        """Normal in x₁, normal in the rest with variance e^{x₁}."""
+        return norm.logpdf(x[0], scale=self.scale) + jnp.sum(
+            norm.logpdf(x[1:], scale=jnp.exp(x[0] / 2))
+        )
+
+    def sample(self, key, num_draws):
+        """Ancestral: first x₁, then the rest."""
+        draws = jax.random.normal(key, (num_draws, self.dim))
+        first = self.scale * draws[:, :1]
+        return jnp.concatenate([first, jnp.exp(first / 2) * draws[:, 1:]], axis=1)
+
+    @property
+    def mean(self):
+        """Zero by symmetry."""
+        return jnp.zeros(self.dim)
+
+    @property
+    def covariance(self):
+        """Var xᵢ = E e^{x₁} = e^{scale²/2}."""
+        variances = jnp.full(self.dim, math.exp(self.scale**2 / 2))
+        return jnp.diag(variances.at[0].set(self.scale**2))
+
+
+class Banana(AbstractDensity):
+    """A bent Gaussian: x₁ ~ N(0, s²), x₂ ~ N(b(x₁² − s²), 1)."""
+
+    bend: float = 0.1
+    scale: float = 3.0
+    dim: int = eqx.field(static=True, default=2, init=False)
+
+    def __check_init__(self):
+        check_positive("scale", self.scale)
+        check_positive("|bend|", abs(self.bend), zero_allowed=True)
+
+    def log_density(self, x):
+        """Normal along the bend, unit normal across."""
+        ridge = self.bend * (x[0] ** 2 - self.scale**2)
+        return norm.logpdf(x[0], scale=self.scale) + norm.logpdf(x[1] - ridge)
+
+    def sample(self, key, num_draws):
+        """Bend Gaussian draws."""
+        draws = jax.random.normal(key, (num_draws, 2))
+        first = self.scale * draws[:, 0]
+        return jnp.stack([first, draws[:, 1] + self.bend * (first**2 - self.scale**2)], axis=1)
+
+    @property
+    def mean(self):
+        """The bend is centred."""
+        return jnp.zeros(2)
+
+    @property
+    def covariance(self):
+        """Var x₂ = 1 + b² Var(x₁²) = 1 + 2b²s⁴; no linear correlation."""
+        return jnp.diag(jnp.array([self.scale**2, 1 + 2 * self.bend**2 * self.scale**4]))
+
+
+class GaussianMixture(AbstractDensity):
+    """Σ wₖ N(meanₖ, sₖ² I).
+
+    Arguments:
+        means: (K, d).
+        scales: one standard deviation for all components, or K of them.
+        weights: K numbers that are normalised to sum to one; equal if omitted.
+    """
+
+    means: Float[Array, "K d"]
+    scales: Float[Array, " K"]
+    weights: Float[Array, " K"]
+    dim: int = eqx.field(static=True)
+
+    def __init__(
+        self,
+        means: ArrayLike = ((-3.0, 0.0), (3.0, 0.0)),
+        scales: ArrayLike = 1.0,
+        weights: ArrayLike | None = None,
+    ):
+        self.means = jnp.asarray(means, float)
+        if self.means.ndim != 2 or not self.means.size:
+            raise InputError(f"means must have shape (components, d), got {self.means.shape}.")
+        num_components, self.dim = self.means.shape
+        weights = jnp.ones(num_components) if weights is None else jnp.asarray(weights, float)
+        scales = jnp.asarray(scales, float)
+        scales = jnp.full(num_components, scales) if scales.ndim == 0 else scales
+        for name, values in (("weights", weights), ("scales", scales)):
+            is_positive = jnp.all((values > 0) & jnp.isfinite(values))
+            if values.shape != (num_components,) or not bool(is_positive):
+                raise InputError(f"{name} must be {num_components} positive numbers, got {values}.")
+        self.scales, self.weights = scales, weights / jnp.sum(weights)
+
+    def log_density(self, x):
+        """Log of the weighted sum."""
+        components = jnp.sum(norm.logpdf(x, self.means, self.scales[:, None]), axis=-1)
+        return logsumexp(components + jnp.log(self.weights))
+
+    def sample(self, key, num_draws):
+        """First the component, then its Gaussian."""
+        component_key, noise_key = jax.random.split(key)
+        component = jax.random.categorical(component_key, jnp.log(self.weights), shape=(num_draws,))
+        noise = jax.random.normal(noise_key, (num_draws, self.dim))
+        return self.means[component] + self.scales[component, None] * noise
+
+    @property
+    def mean(self):
+        """Weighted mean of the means."""
+        return self.weights @ self.means
+
+    @property
+    def covariance(self):
+        """Within and between components."""
+        centred = self.means - self.mean
+        within = jnp.eye(self.dim) * (self.weights @ self.scales**2)
+        return within + (self.weights * centred.T) @ centred
+
+
+class Ring(AbstractDensity):
+    """A ring in the plane: p(x) ∝ exp(−(|x| − R)²/(2w²))."""
+
+    radius: float = 3.0
+    width: float = 0.3
+    dim: int = eqx.field(static=True, default=2, init=False)
+
+    def __check_init__(self):
+        check_positive("radius", self.radius)
+        check_positive("width", self.width)
+
+    def log_density(self, x):
+        """Gaussian in the distance from the circle."""
+        # The smallest positive number keeps the gradient of |x| finite at the very centre.
+        distance = jnp.sqrt(x @ x + jnp.finfo(x.dtype).tiny) - self.radius
+        mass = 2 * math.pi * self._radial_moment(1)
+        return -0.5 * (distance / self.width) ** 2 - math.log(mass)
+
+    def sample(self, key, num_draws):
+        """Uniform angle; radius by inverting its distribution function on a fine grid."""
+        radius_key, angle_key = jax.random.split(key)
+        low = max(self.radius - 12 * self.width, 0.0)
+        grid = np.linspace(low, self.radius + 12 * self.width, 20001)
+        heights = grid * np.exp(-0.5 * ((grid - self.radius) / self.width) ** 2)
+        cumulative = np.concatenate([[0.0], np.cumsum(heights[1:] + heights[:-1])])
+        uniform = jax.random.uniform(radius_key, (num_draws,))
+        radius = jnp.interp(uniform, jnp.asarray(cumulative / cumulative[-1]), jnp.asarray(grid))
+        angle = jax.random.uniform(angle_key, (num_draws,), maxval=2 * math.pi)
+        return radius[:, None] * jnp.stack([jnp.cos(angle), jnp.sin(angle)], axis=1)
+
+    @property
+    def mean(self):
+        """Zero by symmetry."""
+        return jnp.zeros(2)
+
+    @property
+    def covariance(self):
+        """½ E r² in every direction."""
+        return jnp.eye(2) * (self._radial_moment(3) / self._radial_moment(1) / 2)
+
+    def _radial_moment(self, power: int) -> float:
+        """∫₀^∞ rᵏ exp(−(r − R)²/(2w²)) dr for k = 1 or 3, by the moments of a cut-off normal."""
+        cut = -self.radius / self.width
+        height = math.exp(-0.5 * cut**2) / math.sqrt(2 * math.pi)
+        mass = 0.5 * math.erfc(cut / math.sqrt(2))
+        moments = (mass, height, mass + cut * height, (cut**2 + 2) * height)
+        terms = (
+            math.comb(power, k) * self.radius ** (power - k) * self.width**k * moments[k]
+            for k in range(power + 1)
+        )
+        return math.sqrt(2 * math.pi) * self.width * sum(terms)

@@ -1,0 +1,1 @@
+"""Stages that keep the target exactly."""

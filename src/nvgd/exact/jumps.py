@@ -1,0 +1,23 @@
+"""Independence proposals: draws from a multivariate Student-t density of unit scale."""
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PRNGKeyArray
+
+# Degrees of freedom, an even number: most targets have lighter tails.
+FREEDOM = 4
+
+
+def draw(key: PRNGKeyArray, like: Float[Array, "n d"]) -> Float[Array, "n d"]:
+    """As many draws of unit scale as `like` has rows."""
+    normal_key, width_key = jax.random.split(key)
+    normals = jax.random.normal(normal_key, like.shape, like.dtype)
+    # χ² is twice the sum of half as many exponential variables as it has degrees of freedom.
+    halves = jax.random.exponential(width_key, (FREEDOM // 2, len(like), 1), like.dtype)
+    return normals * jnp.sqrt(FREEDOM / (2 * jnp.sum(halves, axis=0)))
+
+
+def log_densities(positions: Float[Array, "n d"]) -> Float[Array, " n"]:
+    """Log density of `draw` at each position, up to a constant."""
+    squares = jnp.sum(positions**2, axis=1)
+    return -0.5 * (FREEDOM + positions.shape[1]) * jnp.log1p(squares / FREEDOM)

@@ -1,0 +1,1 @@
+"""One step of the flow: coordinates, direction, mover, and the methods made of them."""

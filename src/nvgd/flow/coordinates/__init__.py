@@ -1,0 +1,1 @@
+"""In which coordinates a direction sees the particles."""

@@ -1,0 +1,246 @@
+"""The search for a driver: the direction along which a target is a funnel, read off the scores.
+
+Where the density is a funnel (`driver_frame`), the relations below hold at every particle without
+noise, so that a few hundred particles, wherever they are, determine t, a, m and c to many digits.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+from nvgd._support.robust import median, scale_about_zero, whiten
+from nvgd.flow.coordinates.driver_frame import DriverFrame, bounded_exponent
+
+# Largest |aⱼ|: a scale that changes by more than e³ per standard deviation is not believed.
+LARGEST_SLOPE = 3.0
+# Prior standard deviation of aⱼ around the slope that the particles show.
+SLOPE_DEVIATION = 0.5
+TINY = 1e-12
+
+
+class _Given(NamedTuple):
+    """Particles and scores in whitened coordinates."""
+
+    positions: Float[Array, "n d"]
+    scores: Float[Array, "n d"]
+
+
+class _Split(NamedTuple):
+    """What follows from a direction v and slopes a: t and the rest, with its location."""
+
+    rotation: Float[Array, "d d"]
+    origin: Float[Array, ""]
+    unit: Float[Array, ""]
+    offsets: Float[Array, " e"]
+    tilts: Float[Array, " e"]
+    t: Float[Array, " n"]
+    residuals: Float[Array, "n e"]
+    score_along: Float[Array, " n"]
+    scores: Float[Array, "n e"]
+
+
+class _Driver(NamedTuple):
+    direction: Float[Array, " d"]
+    slopes: Float[Array, " e"]
+    split: _Split
+    is_held: Bool[Array, ""]
+
+
+def find_driver(
+    particles: Float[Array, "n d"],
+    scores: Float[Array, "n d"],
+    centre: Float[Array, " d"],
+    lower: Float[Array, "d d"],
+    covector: Float[Array, " d"],
+    slopes: Float[Array, " e"],
+    is_known: Bool[Array, ""],
+    inertia: Float[Array, " k"],
+) -> DriverFrame:
+    """k frames whose direction moves from `covector` to the best one found, by 1 − inertia.
+
+    Arguments:
+        centre, lower: μ and L, in whose coordinates the driver is looked for.
+        covector, slopes, is_known: the driver found before, if any.
+    """
+    given = _Given(whiten(lower, particles - centre), scores @ lower)
+    before = _unit(lower.T @ covector)
+    before = jnp.where(is_known, before, _unit(-_precision_slopes(given, *given, 0.0)))
+
+    def refine(i: Array, driver: _Driver) -> _Driver:
+        """In turn: slopes for the direction, and, unless it is held, a direction for the slopes."""
+        split = _split(given, driver.direction, driver.slopes)
+        return jax.lax.cond(
+            i % 2 == 0,
+            lambda: driver._replace(split=split, slopes=_slopes(split)),
+            lambda: driver._replace(
+                split=split,
+                direction=jnp.where(
+                    driver.is_held, driver.direction, _direction(given, split, driver.slopes)
+                ),
+            ),
+        )
+
+    def build(found: Array, share: Array) -> tuple[Array, DriverFrame]:
+        is_held = share > 0
+        mixed = _unit(share * before + (1 - share) * found)
+        nothing = jax.eval_shape(_split, given, mixed, slopes)
+        nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), nothing)
+        driver = jax.lax.fori_loop(0, 6, refine, _Driver(mixed, slopes, nothing, is_held))
+        direction = jnp.where(driver.direction @ before < 0, -driver.direction, driver.direction)
+        split = driver.split
+        return direction, DriverFrame(
+            centre,
+            lower,
+            split.rotation,
+            split.origin,
+            split.unit,
+            split.offsets,
+            split.tilts,
+            driver.slopes,
+        )
+
+    return jax.lax.scan(build, before, inertia)[1]
+
+
+def _direction(given: _Given, split: _Split, slopes: Array) -> Float[Array, " d"]:
+    """Along which the precision falls fastest: within its metric it depends on t alone."""
+    widths = jnp.exp(slopes * bounded_exponent(split.t))
+    residuals, scores = split.residuals / widths, split.scores * widths
+    metric = _metric(residuals, scores)
+    removed = 2 * jnp.mean(slopes) * bounded_exponent(split.t)[:, 0]
+    return _unit(-_precision_slopes(given, whiten(metric, residuals), scores @ metric, removed))
+
+
+def _split(given: _Given, direction: Array, slopes: Array) -> _Split:
+    """t along the direction, and where the rest is given t, as scores and particles tell."""
+    rotation = _rotation_onto(direction)
+    rotated, scores = given.positions @ rotation, given.scores @ rotation
+    middle = median(rotated)
+    origin = middle[0]
+    t = rotated[:, 0] - origin
+    bound = 4 * scale_about_zero(t)
+    unit = jnp.std(jnp.clip(t, -bound, bound)) + TINY
+    t = t / unit
+    rest, others = rotated[:, 1:], scores[:, 1:]
+    widths = jnp.exp(slopes * bounded_exponent(t))
+    leverage = 1 / (1 + t[:, None] ** 2 / 4)
+
+    def fit(
+        values: Array, offsets: Array, tilts: Array, floor: Array | float
+    ) -> tuple[Array, Array]:
+        """Two reweighted regressions of the columns on t, with standard deviations `widths`."""
+
+        def reweigh(_: Array | int, location: tuple[Array, Array]) -> tuple[Array, Array]:
+            offsets, tilts = location
+            residuals = (values - offsets - tilts * t[:, None]) / widths
+            scaled = residuals / (scale_about_zero(residuals) + floor)
+            weights = leverage / widths**2 / (1 + scaled**2 / 4)
+            weights = weights / jnp.sum(weights, axis=0)
+            mean_t, mean = t @ weights, jnp.sum(weights * values, axis=0)
+            away = t[:, None] - mean_t
+            covariance = jnp.sum(weights * away * (values - mean), axis=0)
+            tilts = covariance / (jnp.sum(weights * away**2, axis=0) + 1e-3)
+            return mean - tilts * mean_t, tilts
+
+        return jax.lax.fori_loop(0, 2, reweigh, (offsets, tilts))
+
+    offsets, tilts = fit(rest, middle[1:], jnp.zeros_like(rest[0]), 0.0)
+    residuals = (rest - offsets - tilts * t[:, None]) / widths
+    metric = _metric(residuals, others * widths)
+    # x + Σ∇log p is the mean of a normal density, whatever x.
+    means = rest + (others * widths) @ (metric @ metric.T) * widths
+    offsets, tilts = fit(means, offsets, tilts, 1e-3 * scale_about_zero(residuals))
+    residuals = rest - offsets - tilts * t[:, None]
+    return _Split(rotation, origin, unit, offsets, tilts, t, residuals, scores[:, 0], others)
+
+
+def _slopes(split: _Split) -> Float[Array, " e"]:
+    """aⱼ from τ∂₁log p + Σⱼ cⱼsⱼ ≈ α + κt − Σⱼ aⱼ(rⱼsⱼ + 1), r residuals and s their scores.
+
+    A ridge holds aⱼ near the mean slope of log|rⱼ| on t over the particles.
+    """
+    t = jnp.clip(split.t, -3.0, 3.0)
+    t = t - jnp.mean(t)
+    logs = jnp.log(jnp.abs(split.residuals / scale_about_zero(split.residuals)) + TINY)
+    visible = t @ jnp.maximum(logs, -4.0) / (jnp.sum(t**2) + 0.05 * len(t))
+    features = split.residuals * split.scores + 1
+    response = split.unit * split.score_along + split.scores @ split.tilts
+    columns = jnp.concatenate([jnp.ones_like(t)[:, None], split.t[:, None], -features], axis=1)
+    size = jnp.sqrt(1 + 1.1 * jnp.mean(features**2, axis=1))
+    zeros = jnp.zeros(2, t.dtype)
+    prior = jnp.concatenate([zeros, jnp.full_like(visible, jnp.mean(jnp.clip(visible, -2.5, 2.5)))])
+    precision = jnp.concatenate([zeros, jnp.full_like(visible, SLOPE_DEVIATION**-2)])
+    solution = _robust_ridge(columns / size[:, None], response / size, prior, precision)
+    return jnp.clip(solution[2:], -LARGEST_SLOPE, LARGEST_SLOPE)
+
+
+def _precision_slopes(
+    given: _Given, residuals: Array, scores: Array, removed: Array | float
+) -> Float[Array, " d"]:
+    """The slope on the positions of the log precision, log|score| − log|residual|.
+
+    Arguments:
+        removed: what residuals and scores have been cleared of already.
+    """
+    precision = jnp.log(_lengths(scores)) - jnp.log(_lengths(residuals)) - removed
+    columns = jnp.concatenate([jnp.ones_like(given.positions[:, :1]), given.positions], axis=1)
+    zeros = jnp.zeros(columns.shape[1], columns.dtype)
+    return _robust_ridge(columns, precision, zeros, zeros)[1:]
+
+
+def _robust_ridge(columns: Array, response: Array, prior: Array, precision: Array) -> Array:
+    """Ridge regression around `prior`, large residuals downweighted (Cauchy's weights)."""
+
+    def iterate(_: Array | int, solution: Array) -> Array:
+        residuals = response - columns @ solution
+        scale = scale_about_zero(residuals) + 1e-6
+        weighted = columns / (1 + (residuals / (2 * scale)) ** 2)[:, None]
+        matrix = weighted.T @ columns
+        ridge = precision * scale**2 + 1e-5 * jnp.diag(matrix) + TINY
+        factor = jax.scipy.linalg.cho_factor(matrix + jnp.diag(ridge))
+        return prior + jax.scipy.linalg.cho_solve(factor, weighted.T @ (response - columns @ prior))
+
+    return jax.lax.fori_loop(0, 4, iterate, prior)
+
+
+def _metric(residuals: Float[Array, "n e"], scores: Float[Array, "n e"]) -> Float[Array, "e e"]:
+    """W with WWᵀ = A # B⁻¹, the geometric mean of residuals' and inverse scores' moments.
+
+    If scores are −P times residuals, as those of a normal density are, WWᵀ is P⁻¹ exactly,
+    however few the particles are and whatever their distribution is.
+    """
+    widths, heights = jnp.split(scale_about_zero(jnp.concatenate([residuals, scores], axis=1)), 2)
+    residuals, scores = residuals / widths, scores / heights
+    squares = jnp.mean(residuals**2, axis=1) + jnp.mean(scores**2, axis=1)
+    weights = 1 / (1 + squares / 2)
+    weights = weights / jnp.sum(weights)
+
+    def moments(values: Array) -> Array:
+        values = values - weights @ values
+        matrix = (weights[:, None] * values).T @ values
+        return matrix + 1e-4 * jnp.diag(jnp.diag(matrix) + TINY)
+
+    lower = jnp.linalg.cholesky(moments(residuals)) * widths[:, None]
+    turned = lower * heights[:, None]
+    eigenvalues, vectors = jnp.linalg.eigh(turned.T @ moments(scores) @ turned)
+    eigenvalues = jnp.maximum(eigenvalues, 1e-6 * eigenvalues[-1] + TINY)
+    mean = lower @ (vectors / jnp.sqrt(eigenvalues)) @ vectors.T @ lower.T
+    return jnp.linalg.cholesky(mean + 1e-6 * jnp.diag(jnp.diag(mean)))
+
+
+def _rotation_onto(direction: Float[Array, " d"]) -> Float[Array, "d d"]:
+    """Orthogonal, its first column the direction; near a coordinate axis it hardly mixes others."""
+    sign = jnp.where(direction[0] > 0, -1.0, 1.0)
+    normal = _unit(direction.at[0].add(-sign))
+    reflection = jnp.eye(len(direction), dtype=direction.dtype) - 2 * jnp.outer(normal, normal)
+    return reflection.at[:, 0].multiply(sign)
+
+
+def _lengths(vectors: Float[Array, "n d"]) -> Float[Array, " n"]:
+    return jnp.linalg.norm(vectors, axis=1) + TINY
+
+
+def _unit(vector: Float[Array, " d"]) -> Float[Array, " d"]:
+    return vector / (jnp.linalg.norm(vector) + TINY)

@@ -1,0 +1,131 @@
+"""Affine coordinates: a flow preconditioned by a matrix that is given, or found as it runs.
+
+With x = μ + Lu a step ε along the velocity of u moves x by ε LLᵀ times what it would be otherwise:
+LLᵀ is the preconditioner. If it becomes A LLᵀ Aᵀ when the target and the particles are transformed
+by x → Ax, the flow is affine-invariant: its particles are the transformed ones.
+"""
+
+from typing import ClassVar, Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+from numpy.typing import ArrayLike
+
+from nvgd._support.errors import InputError, check_callable, check_matrix_fits, positive_matrix
+from nvgd.flow.coordinates.base import AbstractCoordinates, AffineFrame
+from nvgd.targets.information import Information
+
+
+class Preconditioned(AbstractCoordinates[None]):
+    """A constant preconditioner M = LLᵀ: x ← x + ε M v(x), in the metric of M⁻¹.
+
+    Choose it if scales and correlations are known beforehand, say from a Laplace approximation or
+    an earlier run. It is the only preconditioner that `Metropolis` and `SelfRepulsive` take.
+
+    Arguments:
+        matrix: M, symmetric and positive definite; a vector stands for a diagonal.
+    """
+
+    lower: Float[Array, "d d"]
+
+    frame_kind: ClassVar[Literal["fixed", "affine", "general"]] = "fixed"
+
+    def __init__(self, matrix: ArrayLike):
+        self.lower = jnp.asarray(np.linalg.cholesky(positive_matrix("matrix", matrix)))
+
+    def init(self, particles, *, is_noisy=False):
+        """Nothing to remember; checks the size."""
+        del is_noisy
+        check_matrix_fits("matrix", self.lower, particles.shape[1])
+
+    def fit(self, particles, scores, state, *, step):
+        """The same frame always."""
+        del scores, state, step
+        lower = self.lower.astype(particles.dtype)
+        return AffineFrame(jnp.zeros_like(particles[0]), lower), None
+
+
+class Whitened(AbstractCoordinates[None]):
+    """The particles' own mean and covariance: M = Cov(x).
+
+    The flow becomes affine-invariant (Garbuno-Inigo et al., 2020, for Langevin; Wang et al., 2022,
+    for learned fields). Choose it for correlated targets that are not far from normal, with
+    several particles per dimension; `Adaptive` is its robust relative, which stray particles do not
+    spoil, and which also unwarps funnels, but is not invariant to the last digit.
+    """
+
+    frame_kind: ClassVar[Literal["fixed", "affine", "general"]] = "affine"
+
+    def init(self, particles, *, is_noisy=False):
+        """Nothing to remember; checks that the covariance has full rank."""
+        del is_noisy
+        _check_number(particles, "Whitened")
+
+    def fit(self, particles, scores, state, *, step):
+        """Mean, and the Cholesky factor of the covariance."""
+        del scores, state, step
+        mean = jnp.mean(particles, axis=0)
+        return AffineFrame(mean, jnp.linalg.cholesky(_covariance(particles, particles))), None
+
+
+class Curved(AbstractCoordinates[None]):
+    """The target's curvature, averaged over the particles: M = (E_q[−∇²log p])⁻¹.
+
+    A Newton flow (Detommaso et al., 2018, for SVGD, with one metric for all particles). Without
+    `information` the mean curvature comes from the scores alone, by Stein's lemma for normal
+    particles, E[∇²log p] = Cov(x)⁻¹Cov(x, ∇log p): exact on normal targets, at no cost, but with
+    few particles noisy. Negative directions of curvature count by their size.
+
+    Choose it over `Whitened` while the particles are still far from the target's shape: its scale
+    is the target's from the first step.
+
+    Arguments:
+        information: −∇²log p as a function of a position, such as `hessian_information(target)`
+            or the Gauss–Newton matrix of `fisher_information(target)`; d gradients per particle.
+    """
+
+    information: Information | None = None
+
+    frame_kind: ClassVar[Literal["fixed", "affine", "general"]] = "affine"
+
+    def __check_init__(self):
+        check_callable("information", self.information, optional=True)
+
+    def init(self, particles, *, is_noisy=False):
+        """Nothing to remember."""
+        del is_noisy
+        if self.information is None:
+            _check_number(particles, "Curved without information")
+
+    def fit(self, particles, scores, state, *, step):
+        """The Cholesky factor of the inverse curvature."""
+        del state, step
+        if self.information is None:
+            cross = _covariance(particles, scores)
+            curvature = -jnp.linalg.solve(_covariance(particles, particles), cross)
+        else:
+            curvature = jnp.mean(jax.vmap(self.information)(particles), axis=0)
+        values, vectors = jnp.linalg.eigh(0.5 * (curvature + curvature.T))
+        sizes = jnp.abs(values)
+        sizes = jnp.maximum(sizes, jnp.finfo(sizes.dtype).eps * jnp.max(sizes))
+        lower = jnp.linalg.cholesky((vectors / sizes) @ vectors.T)
+        return AffineFrame(jnp.mean(particles, axis=0), lower), None
+
+    def extra_gradients(self, num_particles, dim):
+        """A matrix of second derivatives costs d gradients."""
+        return 0 if self.information is None else num_particles * dim
+
+
+def _covariance(x: Float[Array, "n d"], y: Float[Array, "n d"]) -> Float[Array, "d d"]:
+    return (x - jnp.mean(x, axis=0)).T @ (y - jnp.mean(y, axis=0)) / len(x)
+
+
+def _check_number(particles: Float[Array, "n d"], who: str) -> None:
+    num_particles, dim = particles.shape
+    if num_particles <= dim:
+        raise InputError(
+            f"{who} needs a covariance of full rank: num_particles must be more than the "
+            f"{dim} dimensions, got {num_particles}; use Diagonal()."
+        )

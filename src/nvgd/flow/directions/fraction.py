@@ -1,0 +1,66 @@
+"""A share of −∇log q left to noise: between NVGD, or SVGD, and Langevin dynamics."""
+
+import equinox as eqx
+from jaxtyping import Array, Float
+
+from nvgd._support.errors import check_share, plain
+from nvgd.flow.aim import AbstractField
+from nvgd.flow.directions.base import AbstractDirection
+from nvgd.flow.directions.wrapper import AbstractWrapper, State
+
+
+class _Mixed(AbstractField):
+    field: AbstractField
+    fraction: float
+
+    def __call__(self, positions, scores):
+        return _mix(self.field(positions, scores), scores, self.fraction)
+
+    def rows(self, num_particles):
+        return self.field.rows(num_particles)
+
+
+class LangevinFraction(AbstractWrapper[State]):
+    """The share τ of −∇log q is represented by noise, the rest by the inner direction f.
+
+        x ← x + ε[(1 − τ) f(x) + τ ∇log p(x)] + √(2ετ) ξ
+
+    τ = 0 is the inner direction alone, τ = 1 is ULA. A little noise keeps a flow from collapsing
+    where its field is poor (many dimensions, few particles), and more of it takes the particles
+    over low barriers; it costs the smoothness of the flow. For SVGD: Gallego and Ríos Insua
+    (2018). Around another Langevin share τ' the shares add up, to τ + (1 − τ)τ'.
+
+    Arguments:
+        direction: f.
+        fraction: τ.
+    """
+
+    direction: AbstractDirection
+    fraction: float = eqx.field(converter=plain)
+
+    def __check_init__(self):
+        self.check_inner()
+        check_share("fraction", self.fraction)
+
+    def init(self, particles, *, key):
+        """That of the inner direction."""
+        return self.direction.init(particles, key=key)
+
+    def fit(self, particles, scores, state, *, view, key):
+        """The inner direction's field with its share, and the score with the rest."""
+        fit = self.direction.fit(particles, scores, state, view=view, key=key)
+        field = None if fit.field is None else _Mixed(fit.field, self.fraction)
+        return fit._replace(velocities=_mix(fit.velocities, scores, self.fraction), field=field)
+
+    @property
+    def capabilities(self):
+        """τ of noise, and what the inner direction leaves to noise of the rest."""
+        inner = self.direction.capabilities
+        share = self.fraction + (1 - self.fraction) * inner.noise_share
+        return inner._replace(noise_share=share)
+
+
+def _mix(
+    velocities: Float[Array, "n d"], scores: Float[Array, "n d"], fraction: float
+) -> Float[Array, "n d"]:
+    return (1 - fraction) * velocities + fraction * scores

@@ -1,0 +1,252 @@
+"""NVGD: a network trained on the particles themselves stands in for the flow."""
+
+from collections.abc import Callable
+from typing import Literal, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
+
+from nvgd._support.errors import (
+    InputError,
+    check_count,
+    check_fraction,
+    check_kind,
+    check_step_size,
+    check_transformation,
+    plain,
+)
+from nvgd._support.random_bits import FIRST_PROBE_STREAM, random_split, rows_of
+from nvgd._support.trees import all_finite, where
+from nvgd.flow.directions.base import (
+    AbstractDirection,
+    Capabilities,
+    Fit,
+    WitnessField,
+    check_pairs,
+)
+from nvgd.flow.stage import Diagnostics
+from nvgd.stein.divergences import AbstractDivergence, choose_divergence, values_and_divergences
+from nvgd.stein.regularisers import AbstractRegulariser, PowerNorm
+from nvgd.stein.witnesses import MLP, Witness, cast, check_witness
+
+
+class NeuralState(eqx.Module):
+    """The witness's arrays and its optimiser's, both carried on to the next iteration."""
+
+    arrays: PyTree
+    optimizer: PyTree
+    # What of the witness is not an array (activations, sizes): constant, so kept out of the leaves.
+    skeleton: PyTree = eqx.field(static=True)
+
+    @property
+    def witness(self) -> Witness:
+        """The trained network f_θ, callable at a position (d,)."""
+        return eqx.combine(self.arrays, self.skeleton)
+
+
+class _Training(NamedTuple):
+    """What the training loop carries; values are discrepancies on the validation particles."""
+
+    parameters: Float[Array, " size"]
+    optimizer: PyTree
+    value: Float[Array, ""]
+    best_parameters: Float[Array, " size"]
+    best_value: Float[Array, ""]
+    steps: Int[Array, ""]
+    steps_since_best: Int[Array, ""]
+    goes_on: Bool[Array, ""]
+
+
+class Neural(AbstractDirection[NeuralState]):
+    """One iteration of Algorithm 1 up to the move: split, train with early stopping, evaluate.
+
+    The particles are split at random; up to P steps of gradient ascent on the training part raise
+
+        RSD(θ) = mean f_θ·∇log p + div f_θ − ½|f_θ|²
+
+    and stop once the validation part has not improved for `patience` steps. Then f_θ is evaluated
+    at all particles. Weights and optimiser are carried over to the next iteration.
+
+    Arguments:
+        witness: f_θ, an Equinox module from (d,) to (d,); the paper's `MLP` if omitted, of
+        width, depth: units per hidden layer, and number of hidden layers.
+        learning_rate: η of Adam on θ, a number or schedule.
+        witness_optimizer: any `optax` transformation on θ, in place of Adam and its rate.
+        max_inner_steps: P.
+        patience: steps without improvement on the validation particles before training stops.
+        train_fraction: share of the particles to train on; the rest validate.
+        divergence: "auto" (exact where that is cheap: in low dimension, and for witnesses such as
+            `MLP` whose trace has a closed form), "exact", "hutchinson", or an estimator such as
+            `HutchinsonDivergence("gaussian")`, which is the paper's.
+        regulariser: what stands for ½|f|² in the objective: `PowerNorm(p)`, `QuadraticForm(Q)`.
+        restore_best: end with the weights that were best on the validation particles; False keeps
+            the last ones, as the published code does.
+    """
+
+    witness: Witness | None = None
+    width: int = eqx.field(default=32, converter=plain)
+    depth: int = eqx.field(default=2, converter=plain)
+    learning_rate: float | optax.Schedule = eqx.field(default=1e-4, converter=plain)
+    witness_optimizer: optax.GradientTransformation | None = None
+    max_inner_steps: int = eqx.field(default=50, converter=plain)
+    patience: int = eqx.field(default=15, converter=plain)
+    train_fraction: float = eqx.field(default=2 / 3, converter=plain)
+    divergence: AbstractDivergence | Literal["auto", "exact", "hutchinson"] = "auto"
+    restore_best: bool = eqx.field(default=True, converter=plain)
+    regulariser: AbstractRegulariser = PowerNorm(2.0)
+
+    def __check_init__(self):
+        check_step_size("learning_rate", self.learning_rate)
+        check_count("width", self.width)
+        check_count("depth", self.depth)
+        if self.witness_optimizer is not None:
+            check_transformation("witness_optimizer", self.witness_optimizer)
+        check_count("max_inner_steps", self.max_inner_steps)
+        check_count("patience", self.patience)
+        check_fraction("train_fraction", self.train_fraction)
+        choose_divergence(self.divergence, dim=1)
+        check_kind("regulariser", self.regulariser, AbstractRegulariser, "PowerNorm(2.0)")
+        if self.witness is not None and not callable(self.witness):
+            raise InputError(f"witness must be an Equinox module, got {self.witness!r}.")
+
+    def init(self, particles: Float[Array, "n d"], *, key: PRNGKeyArray) -> NeuralState:
+        """A fresh witness, or the one that was given, in the particles' precision."""
+        check_pairs(self, particles)
+        dim, dtype = particles.shape[1], particles.dtype
+        self.regulariser.check_dim(dim)
+        witness = self.witness
+        if witness is None:
+            witness = MLP(dim, width=self.width, depth=self.depth, key=key)
+        witness = cast(witness, dtype)
+        check_witness(witness, dim, dtype)
+        arrays, skeleton = eqx.partition(witness, eqx.is_array)
+        trainable = eqx.filter(arrays, eqx.is_inexact_array)
+        return NeuralState(arrays, self._optimizer_state(trainable), skeleton)
+
+    def fit(self, particles, scores, state, *, view, key):
+        """Train the witness on these particles; it is the field."""
+        del view
+        state, diagnostics = self.train(particles, scores, state, key=key)
+        field = WitnessField(state.witness)
+        return Fit(field(particles, scores), field, state, diagnostics)
+
+    @property
+    def capabilities(self):
+        """A witness is defined everywhere."""
+        return Capabilities(has_field=True)
+
+    def train(
+        self,
+        particles: Float[Array, "n d"],
+        scores: Float[Array, "n d"],
+        state: NeuralState,
+        *,
+        key: PRNGKeyArray,
+        alternatives: Float[Array, "k n d"] | None = None,
+    ) -> tuple[NeuralState, Diagnostics]:
+        """Up to P ascent steps on θ with the particles held fixed.
+
+        `alternatives` are other estimates of the scores, which the ascent steps use in turn.
+        """
+        num_particles, dim = particles.shape
+        num_train = round(self.train_fraction * num_particles)
+        train_rows, validation_rows = random_split(key, num_particles, num_train)
+        train, validation = (
+            (rows_of(particles, rows), rows_of(scores, rows))
+            for rows in (train_rows, validation_rows)
+        )
+        estimator = choose_divergence(self.divergence, dim, state.witness)
+        tree, buffers = eqx.partition(state.arrays, eqx.is_inexact_array)
+        # One vector: the optimiser is then a handful of operations, not as many per layer.
+        parameters, unravel = ravel_pytree(tree)
+
+        def probes(part: tuple[Array, Array], stream: Array | int) -> Array | None:
+            return estimator.probes(key, len(part[0]), dim, particles.dtype, stream)
+
+        def discrepancy(
+            parameters: Array, part: tuple[Array, Array], probes: Array | None
+        ) -> Float[Array, ""]:
+            witness = eqx.combine(unravel(parameters), buffers, state.skeleton)
+            part_particles, part_scores = part
+            values, divergences = values_and_divergences(
+                witness, part_particles, probes, estimator.weight
+            )
+            gains = jnp.sum(values * part_scores, axis=-1) + divergences
+            return jnp.mean(gains - self.regulariser(values))
+
+        # One set of probes for all evaluations of an iteration: they compare weights, not luck.
+        validation_probes = probes(validation, FIRST_PROBE_STREAM)
+
+        def judge_and_ascend(loop: _Training) -> _Training:
+            """Compare the weights with the best so far, and leave them if training goes on.
+
+            Both in one body: the program holds the witness's graph once.
+            """
+            value = discrepancy(loop.parameters, validation, validation_probes)
+            is_better = value > loop.best_value
+            since_best = jnp.where(is_better, 0, loop.steps_since_best + 1)
+            goes_on = (loop.steps < self.max_inner_steps) & (since_best < self.patience)
+            part = train
+            if alternatives is not None:
+                scores_now = alternatives[loop.steps % len(alternatives)]
+                part = train[0], rows_of(scores_now, train_rows)
+            step_probes = probes(part, FIRST_PROBE_STREAM + 1 + loop.steps)
+            gradient = jax.grad(discrepancy)(loop.parameters, part, step_probes)
+            # Optax descends.
+            updates, optimizer = self._updates(-gradient, loop, unravel)
+            return _Training(
+                parameters=jnp.where(goes_on, loop.parameters + updates, loop.parameters),
+                optimizer=where(goes_on, optimizer, loop.optimizer),
+                value=value,
+                best_parameters=jnp.where(is_better, loop.parameters, loop.best_parameters),
+                best_value=jnp.where(is_better, value, loop.best_value),
+                steps=loop.steps + goes_on,
+                steps_since_best=since_best,
+                goes_on=goes_on,
+            )
+
+        lowest = jnp.array(-jnp.inf, particles.dtype)
+        start = _Training(
+            parameters=parameters,
+            optimizer=state.optimizer,
+            value=lowest,
+            best_parameters=parameters,
+            best_value=lowest,
+            steps=jnp.array(0),
+            steps_since_best=jnp.array(0),
+            goes_on=jnp.array(True),
+        )
+        loop = jax.lax.while_loop(lambda loop: loop.goes_on, judge_and_ascend, start)
+        if self.restore_best:
+            final, value = loop.best_parameters, loop.best_value
+        else:
+            final, value = loop.parameters, loop.value
+        # Weights that ran away are dropped by restore_best; the moments they left must be too.
+        optimizer = where(all_finite(loop.optimizer), loop.optimizer, self._optimizer_state(tree))
+        arrays = eqx.combine(unravel(final), buffers)
+        state = NeuralState(arrays, optimizer, state.skeleton)
+        return state, {"stein_discrepancy": value, "inner_steps": loop.steps}
+
+    # The optimiser is built when traced, not stored: equal settings then share one compiled
+    # program. Adam, which treats all numbers alike, sees one vector; a transformation that the
+    # user has given may tell layers apart, and sees the tree.
+
+    def _optimizer_state(self, tree: PyTree) -> PyTree:
+        if self.witness_optimizer is not None:
+            return self.witness_optimizer.init(tree)
+        return optax.adam(self.learning_rate).init(ravel_pytree(tree)[0])
+
+    def _updates(
+        self, gradient: Array, loop: _Training, unravel: Callable[[Array], PyTree]
+    ) -> tuple[PyTree, PyTree]:
+        if self.witness_optimizer is None:
+            adam = optax.adam(self.learning_rate)
+            return adam.update(gradient, loop.optimizer, loop.parameters)
+        updates, optimizer = self.witness_optimizer.update(
+            unravel(gradient), loop.optimizer, unravel(loop.parameters)
+        )
+        return ravel_pytree(updates)[0], optimizer

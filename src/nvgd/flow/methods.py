@@ -1,0 +1,236 @@
+"""The named methods: flows of parts that belong together."""
+
+import dataclasses
+from typing import Any, TypeVar
+
+import optax
+from numpy.typing import ArrayLike
+
+from nvgd._support.errors import InputError
+from nvgd.flow.coordinates.adaptive import Adaptive
+from nvgd.flow.coordinates.base import AbstractCoordinates, Identity
+from nvgd.flow.coordinates.preconditioners import Preconditioned
+from nvgd.flow.directions.base import AbstractDirection
+from nvgd.flow.directions.fraction import LangevinFraction
+from nvgd.flow.directions.halves import Halves
+from nvgd.flow.directions.kernel import Kernel
+from nvgd.flow.directions.langevin import Langevin
+from nvgd.flow.directions.neural import Neural
+from nvgd.flow.directions.residual import Residual
+from nvgd.flow.movers.capped import Capped
+from nvgd.flow.movers.metropolis import Metropolis
+from nvgd.flow.movers.plain import Euler, StepSize, choose_mover
+from nvgd.flow.movers.reborn import Reborn
+from nvgd.flow.particle_flow import ParticleFlow
+
+
+class NVGD(ParticleFlow):
+    """Neural variational gradient descent, with nothing to tune.
+
+    The particles move in coordinates learned from them and their scores (`Adaptive`), along the
+    score plus a normal repulsion plus a network trained on the fly (`Residual`), by steps in units
+    of their own spread (`Capped`), with stranded particles reborn (`Reborn`). `NVGD.paper()` is the
+    paper's Algorithm 1.
+
+    Arguments:
+        step_size: ε; 0.1 if neither it nor `optimizer` is given.
+        optimizer: an `optax` transformation that moves the particles instead.
+        coordinates: in which the witness sees the particles.
+        corrected: whether runs of 500 steps or more end with steps that are accepted or rejected
+            (`nvgd.exact`): all but the first 400, or 20 %; not with minibatches.
+        options: those of `directions.Neural`: `witness`, `learning_rate`, `patience` and so on.
+    """
+
+    def __init__(
+        self,
+        step_size: float | None = None,
+        *,
+        optimizer: optax.GradientTransformation | None = None,
+        coordinates: AbstractCoordinates = Adaptive(),
+        corrected: bool = True,
+        **options: Any,
+    ):
+        self.coordinates = coordinates
+        self.corrected = corrected
+        settings = {
+            "width": 64,
+            "learning_rate": 1e-3,
+            "max_inner_steps": 10,
+            "patience": 10,
+        }
+        trainer = build_direction("NVGD", Neural, {**settings, **options}, also="corrected, ")
+        self.direction = Residual(trainer)
+        if optimizer is None:
+            self.mover = Reborn(Capped() if step_size is None else Capped(step_size))
+        else:
+            self.mover = choose_mover(step_size, optimizer, default_step_size=1e-2)
+
+    @staticmethod
+    def paper(
+        step_size: StepSize | None = None,
+        *,
+        optimizer: optax.GradientTransformation | None = None,
+        coordinates: AbstractCoordinates = Identity(),
+        **options: Any,
+    ) -> "PaperNVGD":
+        """Algorithm 1 of the paper: x as it is, the whole field learned, plain steps.
+
+        Arguments:
+            step_size: ε, a number or schedule; 0.01 if neither it nor `optimizer` is given.
+            optimizer, coordinates, options: as for `NVGD`.
+        """
+        return PaperNVGD(step_size, optimizer=optimizer, coordinates=coordinates, **options)
+
+    @staticmethod
+    def metropolis(
+        step_size: StepSize,
+        *,
+        fraction: float = 0.5,
+        warmup: int = 0,
+        matrix: ArrayLike | None = None,
+        **options: Any,
+    ) -> "MetropolisNVGD":
+        """NVGD whose moves are accepted or rejected: a field learned from one half moves the other.
+
+            x' = x + ε[(1 − τ) f_A(x) + τ ∇log p(x)] + √(2ετ) ξ  for x in B;  A and B swap roles
+
+        Arguments:
+            step_size: ε.
+            fraction: τ, the share of noise; a proposal needs some.
+            warmup: steps during which the network goes on from its last weights; exact afterwards.
+            matrix: a constant preconditioner; a vector stands for a diagonal.
+            options: those of `directions.Neural`.
+        """
+        return MetropolisNVGD(step_size, fraction=fraction, warmup=warmup, matrix=matrix, **options)
+
+
+class PaperNVGD(ParticleFlow):
+    """What `NVGD.paper` builds."""
+
+    def __init__(
+        self,
+        step_size: StepSize | None,
+        *,
+        optimizer: optax.GradientTransformation | None,
+        coordinates: AbstractCoordinates,
+        **options: Any,
+    ):
+        self.coordinates = coordinates
+        self.direction = build_direction("NVGD.paper", Neural, options)
+        self.mover = choose_mover(step_size, optimizer, default_step_size=1e-2)
+
+
+class MetropolisNVGD(ParticleFlow):
+    """What `NVGD.metropolis` builds."""
+
+    def __init__(
+        self,
+        step_size: StepSize,
+        *,
+        fraction: float,
+        warmup: int,
+        matrix: ArrayLike | None,
+        **options: Any,
+    ):
+        self.coordinates = _given_coordinates(matrix)
+        inner = build_direction("NVGD.metropolis", Neural, options)
+        self.direction = Halves(LangevinFraction(inner, fraction), warmup)
+        self.mover = Metropolis(Euler(step_size))
+
+
+class SVGD(ParticleFlow):
+    """Stein variational gradient descent.
+
+    Arguments:
+        step_size: ε, a number or schedule; 0.05 if neither it nor `optimizer` is given.
+        optimizer: an `optax` transformation that moves the particles instead.
+        coordinates: in which the kernel sees the particles.
+        options: those of `directions.Kernel`: `kernel` and `rescale`.
+    """
+
+    def __init__(
+        self,
+        step_size: StepSize | None = None,
+        *,
+        optimizer: optax.GradientTransformation | None = None,
+        coordinates: AbstractCoordinates = Identity(),
+        **options: Any,
+    ):
+        self.coordinates = coordinates
+        self.direction = build_direction("SVGD", Kernel, options)
+        self.mover = choose_mover(step_size, optimizer, default_step_size=5e-2)
+
+
+class ULA(ParticleFlow):
+    """The unadjusted Langevin algorithm: x ← x + ε∇log p(x) + √(2ε) ξ.
+
+    With n particles it is the paper's parallel ULA. Sequential ULA is one particle of which every
+    k-th position is kept: `sample(target, ULA(), num_particles=1, thin=k)`.
+
+    Arguments:
+        step_size: ε, a number or schedule.
+    """
+
+    def __init__(self, step_size: StepSize = 1e-2):
+        self.coordinates = Identity()
+        self.direction = Langevin()
+        self.mover = Euler(step_size)
+
+
+class SGLD(ParticleFlow):
+    """Stochastic gradient Langevin dynamics: ULA on a target that is seen in minibatches.
+
+    Arguments:
+        step_size: ε, a number or a schedule such as `polynomial_decay(1e-5)`. No default: a good
+            value is in proportion to one over the number of data rows.
+    """
+
+    def __init__(self, step_size: StepSize):
+        self.coordinates = Identity()
+        self.direction = Langevin()
+        self.mover = Euler(step_size)
+
+
+class MALA(ParticleFlow):
+    """The Metropolis-adjusted Langevin algorithm, n chains at a time.
+
+    As a finish it removes what is left of a flow's bias:
+
+        posterior = sample(target, NVGD())
+        finished = sample(target, MALA(0.1), initial=posterior.particles, num_steps=200)
+
+    Arguments:
+        step_size: ε; lower it if `history["acceptance"]` is below .5.
+        matrix: a constant preconditioner, such as the particles' covariance before the finish; a
+            vector stands for a diagonal.
+    """
+
+    def __init__(self, step_size: StepSize, *, matrix: ArrayLike | None = None):
+        self.coordinates = _given_coordinates(matrix)
+        self.direction = Langevin()
+        self.mover = Metropolis(Euler(step_size))
+
+
+def _given_coordinates(matrix: ArrayLike | None) -> AbstractCoordinates:
+    return Identity() if matrix is None else Preconditioned(matrix)
+
+
+Kind = TypeVar("Kind", bound=AbstractDirection)
+
+
+def build_direction(
+    method: str, kind: type[Kind], options: dict[str, Any], *, also: str = ""
+) -> Kind:
+    """A direction from the options of a method; an unknown one is named.
+
+    Arguments:
+        also: what the method accepts beyond steps, coordinates and these options.
+    """
+    accepted = [field.name for field in dataclasses.fields(kind)]
+    unknown = [name for name in options if name not in accepted]
+    if unknown:
+        raise InputError(
+            f"{method} has no option {', '.join(unknown)}; it accepts step_size, optimizer, "
+            f"coordinates, {also}{', '.join(accepted)}."
+        )
+    return kind(**options)

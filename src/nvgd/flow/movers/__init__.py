@@ -1,0 +1,1 @@
+"""How particles step along their velocities."""

@@ -1,0 +1,108 @@
+"""Moves that are accepted or rejected, so that the target is kept exactly."""
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from nvgd._support.errors import InputError
+from nvgd.flow.movers.base import AbstractMover
+from nvgd.flow.movers.plain import AbstractAroundEuler
+
+
+class Metropolis(AbstractAroundEuler[Float[Array, ""]]):
+    """Euler's step as a proposal, accepted by Metropolis and Hastings' rule.
+
+        x' = x + ε v(x) + √(2ετ) ξ,   accepted with probability min(1, p(x')q(x|x')/p(x)q(x'|x))
+        q(x'|x) = N(x'; x + ε v(x), 2ετ I)
+
+    With `Langevin` it is MALA. With `Halves(LangevinFraction(Neural(), τ))` a field trained on one
+    half of the particles proposes for the other. Either leaves p invariant whatever ε is: a flow's
+    or ULA's bias vanishes. It costs one more gradient per proposal; the share that was accepted is
+    `history["acceptance"]`, at best about .6.
+
+    Arguments:
+        proposal: `Euler(step_size)`.
+    """
+
+    proposal: AbstractMover
+
+    def __check_init__(self):
+        self.check_proposal(
+            "needs proposals of known density, which only plain steps have (an optimiser's depend "
+            "on its past, caps on all particles)",
+        )
+
+    def init(self, particles):
+        """Nothing was accepted yet."""
+        return jnp.zeros((), particles.dtype)
+
+    def __call__(self, aim, state, *, step, key):
+        """Propose for the particles whose turn it is, and accept or reject."""
+        del state
+        particles, field = aim.particles, aim.field
+        assert field is not None  # `check_parts` refuses directions without one
+        noise_key, uniform_key = jax.random.split(key)
+        rows = field.rows(len(particles))
+        here, size = particles[rows], self.euler.size(step, particles.dtype)
+        forward = self.euler.drift(here, aim.velocities[rows], step)
+        variance = 2 * aim.noise_share * size
+        noise = jax.random.normal(noise_key, here.shape, here.dtype)
+        there = forward + jnp.sqrt(variance) * noise
+
+        found = aim.view.evaluate(there)
+        backward = self.euler.drift(there, field(there, found.scores), step)
+        gain = found.log_densities - aim.log_densities[rows]
+        # The densities of the way back and of the way there, without their common constant.
+        gain += 0.5 * jnp.sum(noise**2, axis=1)
+        gain -= 0.5 * jnp.sum((here - backward) ** 2, axis=1) / variance
+        threshold = jnp.log(jax.random.uniform(uniform_key, gain.shape, gain.dtype))
+        is_accepted = (threshold < gain) & found.is_finite
+        moved = jnp.where(is_accepted[:, None], there, here)
+        return particles.at[rows].set(moved), jnp.mean(is_accepted.astype(particles.dtype))
+
+    def diagnostics(self, state):
+        """The share of proposals that were accepted."""
+        return {"acceptance": state}
+
+    def extra_gradients(self, num_moved):
+        """One at every proposal."""
+        return num_moved
+
+    def check_parts(self, coordinates, direction):
+        """Only what keeps the rule exact."""
+        name, capabilities = type(direction).__name__, direction.capabilities
+        if coordinates.frame_kind != "fixed":
+            raise InputError(
+                f"{type(coordinates).__name__} coordinates are fitted to the particles that "
+                "Metropolis moves, which would make its rule inexact: use Identity() or "
+                "Preconditioned(matrix)."
+            )
+        if capabilities.is_tempered:
+            raise InputError(
+                f"{name} proposes for another temperature than that at which Metropolis accepts: "
+                "anneal without Metropolis, and sample from the result with MALA."
+            )
+        if capabilities.depends_on == "past":
+            raise InputError(
+                f"{name} lets a proposal depend on earlier steps, so that it cannot be reversed: "
+                "use Langevin() for MALA."
+            )
+        if capabilities.depends_on == "moving":
+            raise InputError(
+                f"{name} lets a particle's proposal depend on particles that move with it, so that "
+                "it has no density to correct for: use Halves(LangevinFraction(direction, τ)), or "
+                "Langevin() for MALA."
+            )
+        if not capabilities.noise_share:
+            raise InputError(
+                "a proposal without noise cannot be reversed: give the direction a share of it, "
+                "Halves(LangevinFraction(direction, τ)) with τ > 0."
+            )
+
+    def check_target(self, target):
+        """A density known from a batch only cannot be compared."""
+        if target.is_noisy:
+            raise InputError(
+                "Metropolis compares log densities, and minibatches only estimate them: leave "
+                "batch_size out."
+            )

@@ -1,0 +1,118 @@
+"""Moves that know how noisy the scores of minibatches are."""
+
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+from nvgd._support.errors import check_count, check_fraction, plain
+from nvgd.flow.aim import check_batches
+from nvgd.flow.movers.base import AbstractMover, check_fixed
+from nvgd.flow.movers.plain import AbstractAroundEuler
+
+
+class NoiseAwareState(NamedTuple):
+    """A running mean of the noise's covariance, and over how many steps."""
+
+    covariance: Float[Array, "d d"]
+    num_steps: Int[Array, ""]
+
+
+class NoiseAware(AbstractAroundEuler[NoiseAwareState]):
+    """Euler's step, less the noise that minibatches bring in by themselves.
+
+        x ← x + ε v + N(0, 2ετ I − ε² V),   V the covariance of the batch's score
+
+    A step with a noisy score spreads particles as if noise of variance ε²V had been added. What
+    is injected is reduced by it (Ahn et al., 2012; Chen et al., 2014); where τ, the share of noise
+    that the direction asks for, does not suffice, the rest is taken from the flow, as the part of
+    −∇log q that the batches' noise already stands for:
+
+        v ← v − R(f − ∇log p),   R = max(εV/2 − τ, 0)
+
+    On a normal target of variance σ² this takes SGLD's stationary variance from
+    σ²(1 + εV/2)/(1 − ε/2σ²) to ULA's σ²/(1 − ε/2σ²). V is estimated from the scores of parts of
+    each batch, averaged over particles and steps; with a correction for batches that are not
+    small against the data.
+
+    With one batch for all particles their noise is common: each is moved as it should be, but
+    not independently of the others.
+
+    Arguments:
+        proposal: `Euler(step_size)`.
+        num_parts: into how many parts a batch is split.
+        memory: weight of the past in the running mean of V.
+        full: estimate the whole covariance, not only variances.
+    """
+
+    proposal: AbstractMover
+    num_parts: int = eqx.field(default=4, converter=plain)
+    memory: float = eqx.field(default=0.99, converter=plain)
+    full: bool = eqx.field(default=False, converter=plain)
+
+    def __check_init__(self):
+        self.check_proposal(
+            "knows what noise does in plain steps only, not in an optimiser's",
+        )
+        check_count("num_parts", self.num_parts, minimum=2)
+        check_fraction("memory", self.memory)
+
+    def init(self, particles):
+        """No estimate yet."""
+        dim = particles.shape[1]
+        return NoiseAwareState(jnp.zeros((dim, dim), particles.dtype), jnp.array(0))
+
+    def __call__(self, aim, state, *, step, key):
+        """Estimate the noise, then step with what of it is missing."""
+        particles, noise_share, target = aim.particles, aim.noise_share, aim.view.target
+        parts = aim.view.parts(particles, self.num_parts)
+        scores = jnp.mean(parts, axis=0)
+        seen = (target.batch_size or 0) / target.num_rows
+        latest = (1 - seen) * _covariance_of_mean(parts - scores)
+        # The plain mean at first, a running one later.
+        weight = jnp.maximum(1 / (state.num_steps + 1), 1 - self.memory).astype(latest.dtype)
+        covariance = state.covariance + weight * (latest - state.covariance)
+
+        size = self.euler.size(step, particles.dtype)
+        if self.full:
+            variances, axes = jnp.linalg.eigh(covariance)
+            variances = jnp.maximum(variances, 0.0)
+        else:
+            variances, axes = jnp.diag(covariance), jnp.eye(len(covariance), dtype=latest.dtype)
+        brought = 0.5 * size * variances
+        injected = jnp.maximum(noise_share - brought, 0.0)
+        repulsion = (aim.velocities - scores) @ axes
+        if noise_share < 1:
+            surplus = jnp.maximum(brought - noise_share, 0.0) / (1 - noise_share)
+            repulsion = (1 - jnp.minimum(surplus, 1.0)) * repulsion
+        noise = jnp.sqrt(2 * injected / size) * jax.random.normal(
+            key, particles.shape, particles.dtype
+        )
+        moved = particles + size * (scores + (repulsion + noise) @ axes.T)
+        return moved, NoiseAwareState(covariance, state.num_steps + 1)
+
+    def diagnostics(self, state):
+        """The mean variance of a score's coordinate."""
+        return {"score_variance": jnp.mean(jnp.diag(state.covariance))}
+
+    def extra_gradients(self, num_moved):
+        """The parts of a batch together cost as much as the batch."""
+        return num_moved
+
+    def check_parts(self, coordinates, direction):
+        """The estimate is averaged over steps."""
+        check_fixed(coordinates, "NoiseAware averages a covariance over steps")
+        super().check_parts(coordinates, direction)
+
+    def check_target(self, target):
+        """Minibatches that can be split."""
+        check_batches(target, "NoiseAware", self.num_parts)
+
+
+def _covariance_of_mean(deviations: Float[Array, "k n d"]) -> Float[Array, "d d"]:
+    """Of the mean over k parts, from the deviations of the parts, averaged over particles."""
+    num_parts, num_particles, _ = deviations.shape
+    total = jnp.einsum("kni,knj->ij", deviations, deviations)
+    return total / (num_parts * (num_parts - 1) * num_particles)

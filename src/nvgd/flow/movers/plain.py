@@ -1,0 +1,122 @@
+"""Plain steps, with or without noise, and steps of any `optax` transformation."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Float, Int, PyTree
+
+from nvgd._support.errors import InputError, check_step_size, check_transformation, plain
+from nvgd.flow.movers.base import AbstractMover, State
+
+StepSize = float | Float[Array, ""] | optax.Schedule
+
+
+class Euler(AbstractMover[None]):
+    """x ← x + ε v + √(2ετ) ξ, with τ the share of noise that the direction asks for.
+
+    Arguments:
+        step_size: ε, a number or a schedule (a function of the step number).
+    """
+
+    step_size: StepSize = eqx.field(converter=plain)
+
+    def __check_init__(self):
+        check_step_size("step_size", self.step_size)
+
+    @property
+    def takes_noise(self):
+        """Of any share."""
+        return True
+
+    def size(self, step: Int[Array, ""], dtype: jnp.dtype) -> Float[Array, ""]:
+        """ε at this step."""
+        size = self.step_size(step) if callable(self.step_size) else self.step_size
+        return jnp.asarray(size, dtype)
+
+    def drift(
+        self, particles: Float[Array, "n d"], velocities: Float[Array, "n d"], step: Int[Array, ""]
+    ) -> Float[Array, "n d"]:
+        """x + ε v: the step without its noise, a function of each particle alone."""
+        return particles + self.size(step, particles.dtype) * velocities
+
+    def init(self, particles):
+        """Nothing to remember."""
+        del particles
+
+    def __call__(self, aim, state, *, step, key):
+        """One Euler (or, with noise, Euler–Maruyama) step."""
+        del state
+        moved = self.drift(aim.particles, aim.velocities, step)
+        if aim.noise_share:
+            noise = jax.random.normal(key, moved.shape, moved.dtype)
+            moved = moved + jnp.sqrt(2 * aim.noise_share * self.size(step, moved.dtype)) * noise
+        return moved, None
+
+
+class Optax(AbstractMover[PyTree]):
+    """Any `optax` transformation moves the particles, as if −v were the gradient of a loss.
+
+    Adam or RMSprop take steps of a size of their own in every coordinate, which suits badly scaled
+    targets; what they move no longer follows the flow in time, only towards the same end.
+    """
+
+    transformation: optax.GradientTransformation
+
+    def __check_init__(self):
+        check_transformation("optimizer", self.transformation)
+
+    @property
+    def takes_noise(self):
+        """An optimiser rescales what it is given."""
+        return False
+
+    def init(self, particles):
+        """The transformation's own state."""
+        return self.transformation.init(particles)
+
+    def __call__(self, aim, state, *, step, key):
+        """One update."""
+        del step, key
+        updates, state = self.transformation.update(-aim.velocities, state, aim.particles)
+        return jnp.asarray(optax.apply_updates(aim.particles, updates)), state
+
+
+class AbstractAroundEuler(AbstractMover[State]):
+    """A mover that takes plain steps in a way of its own."""
+
+    proposal: eqx.AbstractVar[AbstractMover]
+
+    def check_proposal(self, reason: str) -> None:
+        """Refuse a proposal other than plain steps."""
+        if not isinstance(self.proposal, Euler):
+            raise InputError(
+                f"{type(self).__name__} {reason}: give Euler(step_size), got {self.proposal!r}."
+            )
+
+    @property
+    def euler(self) -> Euler:
+        """The plain steps."""
+        assert isinstance(self.proposal, Euler)  # `check_proposal` refuses others
+        return self.proposal
+
+    @property
+    def takes_noise(self):
+        """As plain steps do."""
+        return True
+
+
+def choose_mover(
+    step_size: StepSize | None,
+    optimizer: optax.GradientTransformation | None,
+    default_step_size: float,
+) -> AbstractMover:
+    """Euler steps of `step_size`, or moves by `optimizer`; giving both is refused."""
+    if optimizer is None:
+        return Euler(default_step_size if step_size is None else step_size)
+    if step_size is not None:
+        raise InputError(
+            "give step_size (plain steps) or optimizer (an optax transformation, which has its own "
+            "learning rate), not both."
+        )
+    return Optax(optimizer)

@@ -1,0 +1,207 @@
+"""Particles that die in one place and are born in another: what no flow can do."""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int, PRNGKeyArray
+
+from nvgd._support.errors import InputError, check_count, check_kind, plain
+from nvgd._support.particle_groups import by_group, num_groups
+from nvgd._support.resampling import systematic
+from nvgd._support.robust import can_fit_scatter, median, quantile
+from nvgd.flow.aim import Aim
+from nvgd.flow.movers.base import AbstractMover
+from nvgd.flow.movers.metropolis import Metropolis
+from nvgd.flow.movers.resampled import Resampled
+
+# Share of the run after which every particle stays its own.
+LATEST = 0.7
+# When resampling begins, in periods of it.
+EARLIEST = 5
+# The density of particles is estimated from the distance to this neighbour,
+NEIGHBOURS = 8
+# among this many of them: the cost stays linear in their number.
+MOST_NEIGHBOURS = 512
+# Exponent of the weights.
+EAGERNESS = 0.2
+# In more dimensions the distance to a neighbour says too little about the density.
+MOST_DIMENSIONS = 10
+# Largest change of a particle's weight in one resampling, in nats.
+LARGEST_CHANGE = 1.0
+
+
+class Reborn(AbstractMover[Any]):
+    """Another mover's steps, with rebirth of stranded particles and resampling between modes.
+
+    Particles whose log density lies so far below the others' that no path of sensible length leads
+    back are reborn every so many steps beside one of the better half: until 70 % of the run, those
+    more than 10 + 5d and five times the upper spread below the median. A particle that stepped to
+    where the log density is not finite is reborn at once.
+
+    Between modes no path leads at all. Every so many steps, from the hundredth to 70 % of the run,
+    the particles are resampled a little towards where there are too few, so that the weights of
+    separate modes settle. Not with minibatches, whose log densities are too noisy, and not in more
+    than ten dimensions, where so few particles do not tell a density.
+
+    Arguments:
+        mover: takes the steps; one without noise, such as `Capped()`.
+        every: steps between rebirths, and between resamplings, which begin after five times as
+            many.
+    """
+
+    mover: AbstractMover
+    every: int = eqx.field(default=20, converter=plain)
+    horizon: Float[Array, ""] = eqx.field(default=jnp.inf, converter=jnp.asarray)
+
+    def __check_init__(self):
+        check_kind("mover", self.mover, AbstractMover, "movers.Capped()")
+        check_count("every", self.every)
+        if isinstance(self.mover, Metropolis | Resampled | Reborn):
+            raise InputError(
+                f"Reborn moves particles to other places, which {type(self.mover).__name__} does "
+                "by a rule of its own: give Capped(), Optax(...) or Euler(step_size)."
+            )
+
+    @property
+    def takes_noise(self):
+        """As the inner mover."""
+        return self.mover.takes_noise
+
+    @property
+    def rescues(self):
+        """That is what it is for."""
+        return True
+
+    def init(self, particles):
+        """That of the inner mover."""
+        return self.mover.init(particles)
+
+    def diagnostics(self, state):
+        """Those of the inner mover."""
+        return self.mover.diagnostics(state)
+
+    def extra_gradients(self, num_moved):
+        """Those of the inner mover."""
+        return self.mover.extra_gradients(num_moved)
+
+    def for_run(self, num_steps):
+        """Rebirths end in time."""
+        parts = self.mover.for_run(num_steps), jnp.asarray(float(num_steps))
+        return eqx.tree_at(lambda mover: (mover.mover, mover.horizon), self, parts)
+
+    def check_parts(self, coordinates, direction):
+        """As the inner mover."""
+        self.mover.check_parts(coordinates, direction)
+
+    def check_target(self, target):
+        """As the inner mover."""
+        self.mover.check_target(target)
+
+    def __call__(self, aim, state, *, step, key):
+        """One step; then, if it is their turn, rebirths or resampling."""
+        rebirth_key, resampling_key = jax.random.split(key)
+        moved, state = self.mover(aim, state, step=step, key=jax.random.fold_in(key, 2))
+        phase, done = step % self.every, step / self.horizon
+        log_densities = aim.log_densities
+        is_lost = jnp.any(jnp.isneginf(log_densities))
+        moved = jax.lax.cond(
+            (phase == self.every - 1) | is_lost,
+            lambda: _reborn(moved, log_densities, done, rebirth_key),
+            lambda: moved,
+        )
+        if not self._can_resample(aim):
+            return moved, state
+        # Early, the particles on their way would die for those that have arrived. Never together
+        # with rebirths: a log density is that of the place where its particle was before.
+        is_due = (phase == self.every // 2 - 1) & ~is_lost
+        is_due = is_due & (step // self.every >= EARLIEST) & (done < LATEST)
+        volumes = aim.view.frame.log_volumes(moved)
+        moved = jax.lax.cond(
+            is_due,
+            lambda: _resampled(moved, log_densities + volumes, resampling_key),
+            lambda: moved,
+        )
+        return moved, state
+
+    def _can_resample(self, aim: Aim) -> bool:
+        num_particles, dim = aim.particles.shape
+        is_dense = dim <= MOST_DIMENSIONS and can_fit_scatter(num_particles, dim)
+        return is_dense and not aim.view.is_noisy
+
+
+def _reborn(
+    particles: Float[Array, "n d"],
+    log_densities: Float[Array, " n"],
+    done: Float[Array, ""],
+    key: PRNGKeyArray,
+) -> Float[Array, "n d"]:
+    """The particles, stranded ones half a unit beside a good one of their group."""
+    num_particles, dim = particles.shape
+    choice_key, jitter_key = jax.random.split(key)
+    # Bisection needs finite ends.
+    finite = jnp.maximum(log_densities, jnp.finfo(log_densities.dtype).min / 4)
+    middle = median(finite)
+    upper = quantile(finite, 0.9) - middle
+    is_stranded = middle - log_densities > jnp.maximum(10.0 + 5.0 * dim, 5 * upper)
+    is_stranded = (is_stranded & (done < LATEST)) | jnp.isneginf(log_densities)
+    group_size = num_particles // num_groups(num_particles)
+    picked = jax.random.randint(choice_key, (num_particles, 8), 0, group_size)
+
+    def best(picked: Int[Array, "m 8"], particles: Array, log_densities: Array) -> Array:
+        """The best of eight at random: hardly ever one of the worse half."""
+        first = jnp.argmax(log_densities[picked], axis=1)
+        return particles[jnp.take_along_axis(picked, first[:, None], axis=1)[:, 0]]
+
+    chosen = by_group(best, picked, particles, log_densities)
+    jitter = 0.5 * jax.random.normal(jitter_key, particles.shape, particles.dtype)
+    return jnp.where(is_stranded[:, None], chosen + jitter, particles)
+
+
+def _resampled(
+    particles: Float[Array, "n d"], log_densities: Float[Array, " n"], key: PRNGKeyArray
+) -> Float[Array, "n d"]:
+    """Systematic resampling of each group with weights ∝ (p/q)ᶜ, c = 0.2; copies are moved aside.
+
+    It is a step of the birth–death process of Lu, Lu and Nolen ("Accelerating Langevin sampling
+    with birth–death", 2019), in which particles die at the rate log q − log p above its mean:
+    within a mode, where the flow has made q/p constant, nothing happens, and between modes the
+    constants become equal. q is estimated from the distance r to the eighth neighbour,
+    log q = −d log r.
+    """
+    dim = particles.shape[1]
+    copy_key, jitter_key = jax.random.split(key)
+    others = particles[:MOST_NEIGHBOURS]
+    squares = jnp.sum(others**2, axis=1)[:, None] + jnp.sum(particles**2, axis=1)
+    squares = jnp.maximum(squares - 2 * others @ particles.T, 0.0)
+    # A particle is its own first neighbour.
+    radii = jnp.sqrt(quantile(squares, min(1.0, (NEIGHBOURS + 1) / len(others)))) + 1e-6
+    excess = -dim * jnp.log(radii) - jnp.maximum(log_densities, -1e30)
+    excess = EAGERNESS * (excess - median(excess))
+    weights = jnp.exp(-jnp.clip(excess, -LARGEST_CHANGE, LARGEST_CHANGE))
+    offset = jax.random.uniform(copy_key, (), particles.dtype)
+
+    def drawn(weights: Array, particles: Array, radii: Array) -> tuple[Array, Array]:
+        """The group's survivors, and how far each is moved aside: not at all if it is no copy."""
+        chosen = systematic(weights, len(weights), offset)
+        is_copy = jnp.concatenate([jnp.zeros(1, bool), chosen[1:] == chosen[:-1]])
+        return particles[chosen], jnp.where(is_copy, radii[chosen], 0.0)
+
+    survivors, distances = by_group(drawn, weights, particles, radii)
+    jitter = jax.random.normal(jitter_key, particles.shape, particles.dtype)
+    return survivors + 0.3 * jitter * (distances / jnp.sqrt(float(dim)))[:, None]
+
+
+def onto_nearest(particles: np.ndarray, is_lost: np.ndarray) -> np.ndarray:
+    """The particles, lost ones put where the nearest of the others is; on the host."""
+    from scipy.spatial import KDTree
+
+    found = particles[~is_lost]
+    scales = found.std(axis=0)
+    scales[scales == 0] = 1.0
+    _, nearest = KDTree(found / scales).query(particles[is_lost] / scales)
+    mended = particles.copy()
+    mended[is_lost] = found[nearest]
+    return mended

@@ -1,0 +1,36 @@
+"""Step sizes that fall as a run goes on."""
+
+from typing import Any
+
+import equinox as eqx
+
+from nvgd._support.errors import check_positive
+
+
+class PolynomialDecay(eqx.Module):
+    """ε_t = a (1 + t/b)^(−γ), a schedule; equal settings share one compiled program."""
+
+    initial: float
+    offset: float
+    power: float
+
+    def __call__(self, step: Any) -> Any:
+        """ε_t at step t."""
+        return self.initial * (1 + step / self.offset) ** (-self.power)
+
+
+def polynomial_decay(initial: float, offset: float = 1.0, power: float = 0.55) -> PolynomialDecay:
+    """SGLD's step sizes ε_t = a (1 + t/b)^(−γ) (Welling and Teh, 2011).
+
+    With ½ < γ ≤ 1 the steps sum to infinity and their squares do not, so that the noise of the
+    minibatches averages out.
+
+    Arguments:
+        initial: a, the first step size.
+        offset: b, how many steps pass before the decay sets in.
+        power: γ.
+    """
+    check_positive("initial", initial)
+    check_positive("offset", offset)
+    check_positive("power", power, zero_allowed=True)
+    return PolynomialDecay(initial, offset, power)

@@ -1,0 +1,180 @@
+"""One step of the flow: score, coordinates, direction, move."""
+
+from typing import NamedTuple
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
+
+from nvgd._support.errors import InputError, check_kind, plain
+from nvgd.flow.aim import Aim, TargetView
+from nvgd.flow.coordinates.base import AbstractCoordinates
+from nvgd.flow.directions.base import AbstractDirection
+from nvgd.flow.movers.base import AbstractMover
+from nvgd.flow.stage import (
+    AbstractStage,
+    Diagnostics,
+    StepInfo,
+    num_non_finite,
+    root_mean_square_distance,
+    step_keys,
+)
+from nvgd.targets.target import Target
+
+
+class FlowState(NamedTuple):
+    """What the next step needs."""
+
+    particles: Float[Array, "n d"]
+    coordinates: PyTree
+    direction: PyTree
+    """The direction's own; `state.direction.witness` is the network of `NVGD()` and
+    `NVGD.paper()`."""
+    mover: PyTree
+    step: Int[Array, ""]
+
+
+class Aimed(NamedTuple):
+    """Half a step: what the mover is given, and what the other parts carry on."""
+
+    aim: Aim
+    coordinates: PyTree
+    direction: PyTree
+    diagnostics: Diagnostics
+
+
+class ParticleFlow(AbstractStage):
+    """Particles that follow the gradient flow of KL(q‖p), discretised (paper, eqs. 1 and 2).
+
+    A step evaluates the score once per particle, expresses particles and scores in the coordinates,
+    asks the direction for velocities, and lets the mover apply them:
+
+        state = flow.init(target, particles, key=key)
+        state, info = flow.step(target, state, key=key)
+
+    The same key serves every step: the step number is folded in. Parts that depend on the length of
+    the run learn it from `flow.for_run(num_steps)`, which `sample` calls; a flow that is stepped by
+    hand without it keeps its first step sizes, and no corrections follow.
+    """
+
+    coordinates: AbstractCoordinates
+    direction: AbstractDirection
+    mover: AbstractMover
+    corrected: bool = eqx.field(default=False, converter=plain)
+    """Whether a run ends with corrections, where log densities are known to compare."""
+
+    def __check_init__(self):
+        check_kind("coordinates", self.coordinates, AbstractCoordinates, "coordinates.Identity()")
+        check_kind("direction", self.direction, AbstractDirection, "directions.Neural()")
+        check_kind("mover", self.mover, AbstractMover, "movers.Euler(1e-2)")
+        if not isinstance(self.corrected, bool):
+            raise InputError(f"corrected must be True or False, got {self.corrected!r}.")
+        self.mover.check_parts(self.coordinates, self.direction)
+        self.direction.check_coordinates(self.coordinates)
+
+    def init(
+        self, target: Target, particles: Float[Array, "n d"], *, key: PRNGKeyArray
+    ) -> FlowState:
+        """The state before the first step; checks that the parts fit the target."""
+        if particles.ndim != 2 or particles.shape[1] != target.dim:
+            raise InputError(
+                f"particles must have shape (num_particles, {target.dim}), got {particles.shape}."
+            )
+        self.direction.check_target(target)
+        self.mover.check_target(target)
+        return FlowState(
+            particles,
+            self.coordinates.init(particles, is_noisy=target.is_noisy),
+            self.direction.init(particles, key=key),
+            self.mover.init(particles),
+            jnp.array(0),
+        )
+
+    def corrects(self, target: Target) -> bool:
+        """Whether runs on this target end with corrections: not with minibatches."""
+        return self.corrected and not target.is_noisy
+
+    def for_run(self, num_steps: int) -> "ParticleFlow":
+        """The flow for a run whose length is known: step sizes may fall towards its end."""
+        parts = self.direction.for_run(num_steps), self.mover.for_run(num_steps)
+        return eqx.tree_at(lambda flow: (flow.direction, flow.mover), self, parts)
+
+    @property
+    def depends_on_length(self) -> bool:
+        """Whether its steps depend on how long the run is."""
+        return not eqx.tree_equal(self.for_run(1), self.for_run(2))
+
+    def step(
+        self, target: Target, state: FlowState, batch: PyTree = None, *, key: PRNGKeyArray
+    ) -> tuple[FlowState, StepInfo]:
+        """One step; `batch` holds the data rows to estimate the score from, all if omitted."""
+        return self.move(state, self.aim(target, state, batch, key=key), key=key)
+
+    def finish(self, target: Target, state: FlowState) -> Float[Array, "n d"]:
+        """The particles as they are."""
+        del target
+        return state.particles
+
+    def aim(
+        self, target: Target, state: FlowState, batch: PyTree = None, *, key: PRNGKeyArray
+    ) -> Aimed:
+        """The first half of a step: score, coordinates, direction."""
+        particles = state.particles
+        found = target.log_densities_and_scores(particles, batch)
+        is_scored = found.is_finite
+        if self.mover.rescues:
+            # They stand still until the mover has brought them back.
+            found = found.masked()
+        frame, coordinates_state = self.coordinates.fit(
+            particles, found.scores, state.coordinates, step=state.step
+        )
+        expressed, expressed_scores = frame.express(particles, found.scores)
+        view = TargetView(target, frame, batch)
+        direction_key, _ = step_keys(key, state.step, 2)
+        fit = self.direction.fit(
+            expressed, expressed_scores, state.direction, view=view, key=direction_key
+        )
+        aim = Aim(
+            expressed,
+            fit.velocities,
+            self.direction.capabilities.noise_share,
+            found.log_densities,
+            is_scored,
+            fit.field,
+            view,
+        )
+        return Aimed(aim, coordinates_state, fit.state, fit.diagnostics)
+
+    def move(
+        self, state: FlowState, aimed: Aimed, *, key: PRNGKeyArray
+    ) -> tuple[FlowState, StepInfo]:
+        """The second half of a step: the mover, and what a person may want to see."""
+        aim = aimed.aim
+        _, move_key = step_keys(key, state.step, 2)
+        num_particles, dim = state.particles.shape
+        expressed, mover_state = self.mover(aim, state.mover, step=state.step, key=move_key)
+        moved = aim.view.frame.restore(expressed)
+
+        diagnostics = {**aimed.diagnostics, **self.mover.diagnostics(mover_state)}
+        num_faulty = jnp.sum(~aim.is_scored)
+        if self.mover.rescues:
+            diagnostics = {**diagnostics, "num_rescued": num_faulty}
+            # With more than half of them lost there is nothing to bring them back to.
+            num_faulty = jnp.where(num_faulty <= num_particles // 2, 0, num_faulty)
+        num_moved = num_particles if aim.field is None else len(aim.field.rows(num_particles))
+        num_gradients = (
+            num_particles
+            + self.coordinates.extra_gradients(num_particles, dim)
+            + self.direction.extra_gradients(num_particles)
+            + self.mover.extra_gradients(num_moved)
+        )
+        info = StepInfo(
+            log_density=jnp.mean(aim.log_densities, where=aim.is_scored),
+            step_norm=root_mean_square_distance(moved, state.particles),
+            num_gradients=jnp.array(num_gradients),
+            num_faulty_scores=num_faulty,
+            num_faulty_moves=num_non_finite(moved),
+            diagnostics=diagnostics,
+        )
+        state = FlowState(moved, aimed.coordinates, aimed.direction, mover_state, state.step + 1)
+        return state, info

@@ -1,0 +1,73 @@
+"""The way from particles to their diagnosis."""
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+from jaxtyping import Float
+
+from nvgd.posterior.diagnostics.checks import Thresholds, gather
+from nvgd.posterior.diagnostics.trend import apart
+from nvgd.posterior.diagnostics.verdict import MIN_PARTICLES, Diagnosis, decide, stopped, too_few
+from nvgd.targets.scores import Scores
+
+# Coordinates whose correlation in time is looked at, at most.
+MAX_WATCHED = 20
+
+
+def diagnose(
+    particles: Float[np.ndarray, "n d"],
+    scores: Callable[[], tuple[np.ndarray, np.ndarray]],
+    history: Mapping[str, np.ndarray],
+    *,
+    status: str,
+    num_kept: int,
+    num_steps: int,
+    method: str,
+    names: Sequence[str],
+    replicates: Sequence[Float[np.ndarray, "n d"]],
+) -> Diagnosis:
+    """As `Posterior.diagnose`.
+
+    Arguments:
+        scores: computes log densities and scores of the particles, from all data.
+        names: of the coordinates.
+        replicates: particles of independent runs.
+    """
+    if status != "completed":
+        return stopped(status)
+    num_particles = len(particles)
+    if num_particles < MIN_PARTICLES:
+        return too_few(num_particles)
+    log_densities, their_scores = scores()
+    num_faulty = int(np.sum(~np.asarray(Scores(log_densities, their_scores).is_finite)))
+    if num_faulty:
+        return stopped(
+            f"the log density or its gradient is not finite at {num_faulty} of {num_particles} "
+            "particles."
+        )
+    rows = _independent(particles, log_densities, num_kept)
+    if len(rows) < MIN_PARTICLES:
+        return too_few(len(rows))
+    evidence = gather(
+        particles[rows],
+        their_scores[rows],
+        log_densities[rows],
+        history,
+        num_particles // num_kept,
+        names,
+        replicates,
+        Thresholds(),
+    )
+    return decide(evidence, len(rows), num_steps, method)
+
+
+def _independent(
+    particles: Float[np.ndarray, "n d"], log_densities: Float[np.ndarray, " n"], num_kept: int
+) -> np.ndarray:
+    """Rows of states of a thinned run that lie far enough apart; all rows of any other run."""
+    rows = np.arange(len(particles)).reshape(num_kept, -1)
+    if num_kept == 1:
+        return rows[0]
+    watched = np.concatenate([log_densities[:, None], particles[:, :MAX_WATCHED]], axis=1)
+    series = np.asarray(watched, np.float64).reshape(*rows.shape, -1)
+    return rows[:: -apart(series)].ravel()

@@ -1,0 +1,208 @@
+"""From measures to one of five verdicts, with its reason and the next thing to do."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from nvgd._support.tables import align
+from nvgd.posterior.diagnostics.checks import Check, Evidence
+
+Verdict = Literal[
+    "converged", "not yet", "variance too small", "multimodal disagreement", "diverged"
+]
+
+# With fewer, identities cannot be told from noise at all.
+MIN_PARTICLES = 8
+
+RATIOS = ("variance ratio", "variance ratio by direction", "variance ratio by coordinate")
+SHAPES = ("held-out Stein discrepancy", "kernelised Stein discrepancy")
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class Diagnosis:
+    """Whether a run worked; `print` shows it in words and numbers, `to_dict` gives the data.
+
+    Attributes:
+        verdict: "converged", "not yet", "variance too small", "multimodal disagreement" or
+            "diverged".
+        reason: what it rests on.
+        advice: the next thing to do.
+        checks: every measure by name, with its standard error and what is expected.
+        cautions: what these measures cannot see in this run.
+    """
+
+    verdict: Verdict
+    reason: str
+    advice: str
+    checks: Mapping[str, Check]
+    cautions: tuple[str, ...] = ()
+
+    @property
+    def converged(self) -> bool:
+        """Whether nothing speaks against the posterior."""
+        return self.verdict == "converged"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        return dataclasses.asdict(self) | {
+            "checks": {name: dataclasses.asdict(check) for name, check in self.checks.items()}
+        }
+
+    def rows(self) -> list[tuple[str, str, str, str]]:
+        """The checks as a table: measure, value ± error, expected, alarm."""
+        rows = []
+        for name, check in self.checks.items():
+            value = f"{check.value:.3g}"
+            if check.error is not None:
+                value += f" ± {check.error:.2g}"
+            label = f"{name} ({check.where})" if check.where else name
+            rows.append((label, value, check.expected, "alarm" if check.is_alarm else ""))
+        return rows
+
+    def __repr__(self) -> str:
+        parts = [f"{self.verdict}: {self.reason}", self.advice, *self.cautions]
+        if self.checks:
+            parts += ["", align([("", "value", "expected", ""), *self.rows()])]
+        return "\n".join(parts)
+
+
+def decide(evidence: Evidence, num_particles: int, num_steps: int, method: str) -> Diagnosis:
+    """The verdict on particles whose scores are finite."""
+    checks, alarms = evidence.checks, {n for n, c in evidence.checks.items() if c.is_alarm}
+    cautions = _cautions(evidence, num_particles)
+
+    def diagnosis(verdict: Verdict, reason: str, advice: str) -> Diagnosis:
+        return Diagnosis(verdict, reason, advice, checks, cautions)
+
+    ratio = next((checks[name] for name in RATIOS if name in alarms), None)
+    misfits = alarms & {"mean score", *RATIOS, *SHAPES}
+    is_moving = "drift of the log density" in alarms
+    if "distinct particles" in alarms:
+        return diagnosis(
+            "variance too small",
+            f"only {checks['distinct particles'].value:.0f} of {num_particles} particles are "
+            "distinct.",
+            "Start anew with particles that differ (initial=), or use a method with repulsion: "
+            "NVGD().",
+        )
+    if misfits and (is_moving or evidence.moved < 1.0):
+        return diagnosis("not yet", *_not_yet(evidence, num_steps))
+    shift = checks["mean score"]
+    is_beside = shift.is_alarm and (
+        # Of both, what is clearer: a shifted ensemble also has the wrong ratios.
+        ratio is None or abs(shift.significance) > abs(ratio.significance)
+    )
+    if is_beside:
+        return diagnosis(
+            "not yet",
+            f"the particles lie beside the target: the mean score along {shift.where} is "
+            f"{shift.value:.2g} ± {shift.error:.1g} where 0 belongs.",
+            _longer(num_steps, num_steps),
+        )
+    if ratio is not None and ratio.value < 1:
+        where = f" along {ratio.where}" if ratio.where else ""
+        return diagnosis(
+            "variance too small",
+            f"−E[(x−μ)·∇log p]{where} is {ratio.value:.2g} ± {ratio.error:.1g} where 1 belongs: "
+            "the particles are too close together.",
+            _widen(method),
+        )
+    if ratio is not None:
+        where = f" along {ratio.where}" if ratio.where else ""
+        return diagnosis(
+            "diverged",
+            f"−E[(x−μ)·∇log p]{where} is {ratio.value:.3g} ± {ratio.error:.1g} where 1 belongs: "
+            "the particles are spread wider than the target and do not draw together.",
+            "Take a step size three times smaller, or start nearer with initial='laplace'.",
+        )
+    if "R-hat" in alarms:
+        worst = checks["R-hat"]
+        return diagnosis(
+            "multimodal disagreement",
+            f"ensembles from different starts disagree (R-hat of {worst.where} is "
+            f"{worst.value:.3g}) though each one fits the scores where it is: there are several "
+            "modes.",
+            "Do not average over them: start wider (initial='prior'), and compare the modes one "
+            "by one.",
+        )
+    if misfits:
+        shape = next(name for name in SHAPES if name in misfits)
+        return diagnosis(
+            "not yet",
+            f"location and variances fit, the shape does not: the {shape} is "
+            f"{checks[shape].value:.3g}, expected {checks[shape].expected}.",
+            _longer(num_steps, num_steps) + " If that does not help, take more particles.",
+        )
+    if is_moving:
+        return diagnosis("not yet", *_not_yet(evidence, num_steps))
+    return diagnosis(
+        "converged",
+        "location, variances and shape fit the scores as well as independent draws would.",
+        f"Use it. With {num_particles} particles, an error of all variances by less than "
+        f"{100 * evidence.resolution:.0f} % would not have been noticed.",
+    )
+
+
+def stopped(status: str) -> Diagnosis:
+    """The verdict on a run that ended early, or whose scores are not finite."""
+    return Diagnosis(
+        "diverged",
+        status,
+        "Take a step size ten times smaller, or start nearer with initial='laplace'.",
+        {},
+    )
+
+
+def too_few(num_particles: int) -> Diagnosis:
+    """The verdict on so few particles that nothing can be measured."""
+    return Diagnosis(
+        "not yet",
+        f"{num_particles} particles are too few to tell.",
+        f"Take {MIN_PARTICLES} particles or more; 100 are usual.",
+        {},
+    )
+
+
+def _not_yet(evidence: Evidence, num_steps: int) -> tuple[str, str]:
+    if evidence.trend is None or evidence.moved < 1.0:
+        return (
+            f"the particles have moved by at most {evidence.moved:.2g} times their own spread.",
+            _longer(num_steps, 9 * num_steps) + " Or take larger steps.",
+        )
+    drift = evidence.checks["drift of the log density"]
+    return (
+        f"the mean log density still changed by {drift.value:.2g} ± {drift.error:.1g} over the "
+        "last quarter of the run.",
+        _longer(num_steps, evidence.trend.num_steps_more),
+    )
+
+
+def _longer(num_steps: int, more: int) -> str:
+    return f"Run about {more} steps more: num_steps={num_steps + more}."
+
+
+def _widen(method: str) -> str:
+    if method == "SVGD":
+        return (
+            "SVGD loses variance as dimension grows: take NVGD(), or several times more particles."
+        )
+    if method in ("ULA", "SGLD"):
+        return "Run longer: the particles have not spread over the target yet."
+    return "Take more particles (four a dimension or more) and more steps."
+
+
+def _cautions(evidence: Evidence, num_particles: int) -> tuple[str, ...]:
+    cautions = []
+    if "R-hat" not in evidence.checks:
+        cautions.append(
+            "Modes that no particle has found are not seen: diagnose(num_replicates=3) compares "
+            "runs from other starts."
+        )
+    if num_particles < 50:
+        cautions.append("With fewer than 50 particles only gross errors are seen.")
+    for name in evidence.checks:
+        if name.startswith("share of") and evidence.checks[name].is_alarm:
+            cautions.append(
+                f"The {name} is {evidence.checks[name].value:.0%}: the run was still far from rest."
+            )
+    return tuple(cautions)

@@ -1,0 +1,299 @@
+"""A flow as a map with a density: fresh draws, importance weights, the evidence.
+
+Plain steps x ← x + ε f(x) without noise are maps. Draws of a base density that had no part in
+choosing the fields, pushed through all of them, are independent, and their density is known:
+
+    log q(x_T) = log q₀(x₀) − Σ_t log|det ∂x_{t+1}/∂x_t|
+"""
+
+from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
+
+from nvgd._support.compilation import compiled
+from nvgd._support.errors import InputError, check_choice, check_count, check_kind
+from nvgd.flow.aim import AbstractField
+from nvgd.flow.coordinates.base import AbstractFrame
+from nvgd.flow.movers.plain import Euler
+from nvgd.flow.particle_flow import FlowState, ParticleFlow
+from nvgd.posterior.importance import Weighted
+from nvgd.targets.target import Target
+
+# Up to this many dimensions a Jacobian is written out; above, its log determinant is estimated.
+MOST_DIMENSIONS_FOR_JACOBIAN = 20
+# Terms of the logarithm's series, each a derivative along a probe.
+SERIES_TERMS = 10
+# Steps of the flow, and draws pushed, in one compiled call.
+DRAWS_AT_ONCE = 2000
+
+
+@runtime_checkable
+class BaseDensity(Protocol):
+    """What draws come from: a density of `nvgd.densities`, or anything with these."""
+
+    @property
+    def dim(self) -> int:
+        """Dimensions."""
+        ...
+
+    def log_density(self, x: Float[Array, " d"]) -> Float[Array, ""]:
+        """Normalised."""
+        ...
+
+    def sample(self, key: PRNGKeyArray, num_draws: int) -> Float[Array, "n d"]:
+        """Independent draws."""
+        ...
+
+
+class StandardNormal(eqx.Module):
+    """N(0, I)."""
+
+    dim: int = eqx.field(static=True)
+
+    def log_density(self, x: Float[Array, " d"]) -> Float[Array, ""]:
+        """−½|x|² − ½d log 2π."""
+        return -0.5 * (x @ x + self.dim * jnp.log(2 * jnp.pi))
+
+    def sample(self, key: PRNGKeyArray, num_draws: int) -> Float[Array, "n d"]:
+        """Independent draws."""
+        return jax.random.normal(key, (num_draws, self.dim))
+
+
+class Pushed(NamedTuple):
+    """Where draws came out."""
+
+    positions: Float[Array, "n d"]
+    log_determinants: Float[Array, " n"]
+    """log|det ∂x_T/∂x_0|."""
+    is_folded: Bool[Array, " n"]
+    """Where a step was not one-to-one around the draw: its size is too large there."""
+
+
+class Transport(eqx.Module):
+    """The fields of every step of a flow, ready to move other draws; made by `learn_transport`.
+
+    Arguments:
+        base: q₀.
+        particles: those that the fields were fitted to, where they ended.
+    """
+
+    target: Target
+    mover: Euler
+    base: BaseDensity
+    particles: Float[Array, "n d"]
+    steps: PyTree
+    skeleton: PyTree = eqx.field(static=True)
+
+    def push(
+        self,
+        draws: Float[Array, "n d"],
+        determinant: Literal["auto", "exact", "stochastic"] = "auto",
+        *,
+        key: PRNGKeyArray | None = None,
+    ) -> Pushed:
+        """Move draws of the base along all steps, with the log determinant of the map.
+
+        Arguments:
+            determinant: "exact" writes the Jacobian of a step out; "stochastic" estimates
+                tr log(I + J) = Σ_k (−1)^(k+1) tr J^k / k, ten terms along one random direction a
+                step; "auto" is exact up to twenty dimensions.
+            key: for the random directions.
+        """
+        check_choice("determinant", determinant, ("auto", "exact", "stochastic"))
+        dim = self.target.dim
+        if draws.ndim != 2 or draws.shape[1] != dim:
+            raise InputError(f"draws must have shape (num_draws, {dim}), got {draws.shape}.")
+        if determinant == "auto":
+            determinant = "exact" if dim <= MOST_DIMENSIONS_FOR_JACOBIAN else "stochastic"
+        key = jax.random.key(0) if key is None else key
+        return _push(self, draws, determinant == "exact", key)
+
+    def sample(self, num_draws: int, *, seed: int = 0) -> Float[Array, "n d"]:
+        """Fresh, independent draws of the flow's end: as many as wanted, without new training."""
+        check_count("num_draws", num_draws)
+        draws = self.base.sample(jax.random.key(seed), num_draws)
+        return _push(self, draws, False, jax.random.key(seed), weigh=False).positions
+
+    def weigh(
+        self,
+        num_draws: int = 2000,
+        determinant: Literal["auto", "exact", "stochastic"] = "auto",
+        *,
+        seed: int = 0,
+    ) -> Weighted:
+        """Fresh draws with importance weights p/q, and with them the log evidence."""
+        check_count("num_draws", num_draws, minimum=2)
+        positions, log_weights, num_folded = [], [], 0
+        for first in range(0, num_draws, DRAWS_AT_ONCE):
+            draw_key, probe_key = jax.random.split(jax.random.fold_in(jax.random.key(seed), first))
+            draws = self.base.sample(draw_key, min(DRAWS_AT_ONCE, num_draws - first))
+            pushed = self.push(draws, determinant, key=probe_key)
+            log_q = jax.vmap(self.base.log_density)(draws) - pushed.log_determinants
+            log_p, _ = self.target.log_densities_and_scores(pushed.positions)
+            positions.append(np.asarray(pushed.positions))
+            log_weights.append(np.asarray(log_p - log_q, np.float64))
+            num_folded += int(jnp.sum(pushed.is_folded))
+        if num_folded > num_draws // 100:
+            raise InputError(
+                f"the map is not one-to-one at {num_folded} of {num_draws} draws, so that their "
+                "density is not known: learn it with smaller steps, or other coordinates."
+            )
+        return Weighted(np.concatenate(positions), np.concatenate(log_weights))
+
+
+def learn_transport(
+    target: Target,
+    flow: ParticleFlow,
+    base: BaseDensity | None = None,
+    *,
+    num_particles: int = 200,
+    num_steps: int = 300,
+    seed: int = 0,
+) -> Transport:
+    """Run a flow from draws of a base density, and keep every step's field.
+
+        transport = learn_transport(target, NVGD.paper(0.05), num_steps=200)
+        weighted = transport.weigh(4000)
+        weighted.log_evidence, weighted.standard_error, weighted.pareto_shape
+
+    With importance weighting for SVGD: Yao et al. (2020) and others; the density along a flow
+    of learned fields as in normalising flows.
+
+    Arguments:
+        flow: deterministic plain steps (`Euler`) along a direction with a field.
+        base: q₀, N(0, I) by default; the wider and nearer to the target, the better the weights.
+    """
+    check_kind("target", target, Target, "Target(log_density, dim=2)")
+    check_kind("flow", flow, ParticleFlow, "NVGD.paper()")
+    check_count("num_particles", num_particles, minimum=2)
+    check_count("num_steps", num_steps)
+    base = StandardNormal(target.dim) if base is None else base
+    if not all(hasattr(base, name) for name in ("dim", "log_density", "sample")):
+        raise InputError(
+            f"base must be a density such as densities.Gaussian(mean, covariance), got {base!r}."
+        )
+    if base.dim != target.dim:
+        raise InputError(f"base must have the target's {target.dim} dimensions, got {base.dim}.")
+    mover = _checked_mover(target, flow)
+    flow = flow.for_run(num_steps)
+    start_key, init_key, run_key = jax.random.split(jax.random.key(seed), 3)
+    state = flow.init(target, base.sample(start_key, num_particles), key=init_key)
+    shapes = eqx.filter_eval_shape(_aim, flow, target, state, run_key)
+    skeleton = eqx.filter(shapes, _is_shape, inverse=True)
+    state, steps = _learn(flow, target, state, num_steps, run_key)
+    if not bool(jnp.all(jnp.isfinite(state.particles))):
+        raise InputError(
+            "the flow left the finite numbers: learn the transport with smaller steps."
+        )
+    return Transport(target, mover, base, state.particles, steps, skeleton)
+
+
+def _checked_mover(target: Target, flow: ParticleFlow) -> Euler:
+    """The mover of a flow whose steps are maps of each particle alone."""
+    name, capabilities = type(flow.direction).__name__, flow.direction.capabilities
+    if capabilities.noise_share:
+        raise InputError(
+            f"{name} adds noise, after which the particles' density is not known: use a direction "
+            "without noise."
+        )
+    if not isinstance(flow.mover, Euler):
+        raise InputError(
+            f"{type(flow.mover).__name__} moves a particle by more than its own position says "
+            "(memory, caps, rebirth), which is no map to push draws through: use Euler(step_size)."
+        )
+    if not capabilities.has_field or capabilities.depends_on == "resting":
+        raise InputError(
+            f"{name} has no field to push other draws along: use Neural() or Kernel()."
+        )
+    if target.is_noisy:
+        raise InputError("weights compare densities exactly: leave the target's batch_size out.")
+    return flow.mover
+
+
+def _aim(
+    flow: ParticleFlow, target: Target, state: FlowState, key: PRNGKeyArray
+) -> tuple[AbstractFrame, Any]:
+    aim = flow.aim(target, state, key=key).aim
+    return aim.view.frame, aim.field
+
+
+def _is_shape(leaf: Any) -> bool:
+    return isinstance(leaf, jax.ShapeDtypeStruct)
+
+
+@compiled
+def _learn(
+    flow: ParticleFlow, target: Target, state: FlowState, num_steps: int, key: PRNGKeyArray
+) -> tuple[FlowState, PyTree]:
+    def step(state: FlowState, _: None) -> tuple[FlowState, PyTree]:
+        aimed = flow.aim(target, state, key=key)
+        arrays = eqx.filter((aimed.aim.view.frame, aimed.aim.field), eqx.is_array)
+        return flow.move(state, aimed, key=key)[0], arrays
+
+    return jax.lax.scan(step, state, length=num_steps)
+
+
+@compiled
+def _push(
+    transport: Transport,
+    draws: Float[Array, "n d"],
+    exact: bool,
+    key: PRNGKeyArray,
+    weigh: bool = True,
+) -> Pushed:
+    target, mover = transport.target, transport.mover
+
+    def move(parts: tuple[AbstractFrame, AbstractField], x: Array, index: Array) -> Array:
+        frame, field = parts
+        _, scores = target.log_densities_and_scores(x[None])
+        expressed, expressed_scores = frame.express(x[None], scores)
+        moved = mover.drift(expressed, field(expressed, expressed_scores), index)
+        return frame.restore(moved)[0]
+
+    def step(pushed: Pushed, numbered: tuple[Int[Array, ""], PyTree]) -> tuple[Pushed, None]:
+        index, arrays = numbered
+        parts = eqx.combine(arrays, transport.skeleton)
+        positions = jax.vmap(lambda x: move(parts, x, index))(pushed.positions)
+        if not weigh:
+            return pushed._replace(positions=positions), None
+        if exact:
+            jacobians = jax.vmap(jax.jacfwd(lambda x: move(parts, x, index)))(pushed.positions)
+            signs, changes = jnp.linalg.slogdet(jacobians)
+        else:
+            step_key = jax.random.fold_in(key, index)
+            probes = jax.random.rademacher(step_key, draws.shape, draws.dtype)
+            changes = jax.vmap(lambda x, z: _log_series(lambda y: move(parts, y, index), x, z))(
+                pushed.positions, probes
+            )
+            signs = jnp.ones_like(changes)
+        return (
+            Pushed(
+                positions,
+                pushed.log_determinants + changes,
+                pushed.is_folded | (signs <= 0),
+            ),
+            None,
+        )
+
+    num_steps = len(jax.tree.leaves(transport.steps)[0])
+    start = Pushed(draws, jnp.zeros(len(draws), draws.dtype), jnp.zeros(len(draws), bool))
+    pushed, _ = jax.lax.scan(step, start, (jnp.arange(num_steps), transport.steps))
+    return pushed
+
+
+def _log_series(function: Any, x: Float[Array, " d"], probe: Float[Array, " d"]) -> Array:
+    """zᵀ log(I + J) z, J = ∂(function − identity)/∂x, by the first terms of the series."""
+    _, along = jax.linearize(lambda y: function(y) - y, x)
+
+    def term(carry: tuple[Array, Array], power: Array) -> tuple[tuple[Array, Array], None]:
+        vector, total = carry
+        vector = -along(vector)
+        return (vector, total - probe @ vector / power), None
+
+    powers = jnp.arange(1, SERIES_TERMS + 1, dtype=x.dtype)
+    (_, total), _ = jax.lax.scan(term, (probe, jnp.zeros((), x.dtype)), powers)
+    return total

@@ -1,0 +1,1 @@
+"""Runs: from a target to its posterior."""

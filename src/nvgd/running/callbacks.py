@@ -1,0 +1,83 @@
+"""Metrics and callback: what the user wants to see of a run while it goes on."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+from jaxtyping import Array, Float
+
+from nvgd._support.errors import InputError, check_callable
+from nvgd.flow.stage import StageState
+from nvgd.running.chunks import CAPACITY
+
+Metrics = Mapping[str, Callable[[Float[Array, "n d"]], Any]]
+
+
+class Watch:
+    """Takes metrics and calls back: at the start, every so many steps, and at the end."""
+
+    def __init__(
+        self,
+        metrics: Metrics | None,
+        every: int,
+        callback: Callable[[StageState], Any] | None,
+    ):
+        if metrics is not None and (not isinstance(metrics, Mapping) or "step" in metrics):
+            raise InputError(
+                "metrics must map names other than 'step', which is taken, to functions of the "
+                f"particles, got {metrics!r}."
+            )
+        for name, metric in (metrics or {}).items():
+            check_callable(f"metrics[{name!r}]", metric)
+        check_callable("callback", callback, optional=True)
+        self.metrics, self.every, self.callback = dict(metrics or {}), every, callback
+        self._rows: list[dict[str, float]] = []
+
+    def steps_until_next(self, step: int) -> int:
+        """How far a chunk may go before a state is due."""
+        if not self.metrics and self.callback is None:
+            return CAPACITY
+        return self.every - step % self.every
+
+    def is_due(self, step: int) -> bool:
+        """Whether the state at this step is to be looked at."""
+        is_wanted = bool(self.metrics) or self.callback is not None
+        return is_wanted and step % self.every == 0 and not self._has_seen(step)
+
+    def __call__(self, state: StageState) -> None:
+        """Take the metrics of this state, and call back."""
+        if self._has_seen(int(state.step)):
+            self._rows.pop()
+        self._rows.append({"step": int(state.step), **self._measured(state.particles)})
+        if self.callback is not None:
+            self.callback(state)
+
+    def _has_seen(self, step: int) -> bool:
+        return bool(self._rows) and self._rows[-1]["step"] == step
+
+    def _measured(self, particles: Float[Array, "n d"]) -> dict[str, float]:
+        row = {}
+        for name, metric in self.metrics.items():
+            try:
+                row[name] = float(metric(particles))
+            except (TypeError, ValueError) as error:
+                raise InputError(
+                    f"metrics[{name!r}] must map particles to a number: {error}."
+                ) from error
+        return row
+
+    def forget_after(self, step: int) -> None:
+        """Drop what was measured at states that turned out to be faulty."""
+        self._rows = [row for row in self._rows if row["step"] <= step]
+
+    def records(self) -> dict[str, np.ndarray]:
+        """One array per metric, and `step`."""
+        names = self._rows[0] if self._rows else ()
+        return {name: np.array([row[name] for row in self._rows]) for name in names}
+
+    def restore(self, records: Mapping[str, np.ndarray]) -> None:
+        """Go on from what an earlier run of the same settings has measured."""
+        columns = {name: values.tolist() for name, values in records.items()}
+        self._rows = [
+            dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)
+        ]

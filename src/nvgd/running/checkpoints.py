@@ -1,0 +1,208 @@
+"""The state of a run on the disk, so that an interrupted run goes on to the same end.
+
+A checkpoint is an archive (`nvgd._support.archives`) named after its step. It holds the stage under
+way with its state and the previous one, what was recorded so far, and by what the run is known
+again: its settings, its starting particles and the log densities there. The last two checkpoints
+are kept, so that there is one to go back to if the latest turns out to be damaged.
+"""
+
+import hashlib
+import time
+import warnings
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import PyTree
+
+from nvgd._support.archives import (
+    Arrays,
+    arrays_to_tree,
+    read_archive,
+    tree_to_arrays,
+    write_archive,
+)
+from nvgd._support.errors import CheckpointWarning, InputError, check_count
+from nvgd._support.files import output_directory, remove_temporaries
+from nvgd._support.processes import is_first_process
+from nvgd.flow.stage import StepInfo
+from nvgd.running.callbacks import Watch
+from nvgd.running.chunks import CAPACITY
+from nvgd.running.plan import Active
+from nvgd.running.run import Run, first_of
+from nvgd.targets.target import evaluate
+
+KIND = "checkpoint"
+PATTERN = "checkpoint-*.npz"
+NUM_KEPT = 2
+
+# Another machine rounds otherwise; another start, or another target, differs by more.
+TOLERANCES = {"start/particles": 1e-3, "start/log_densities": 3e-5}
+
+
+class Checkpoints:
+    """The checkpoints of one run, in a directory of their own."""
+
+    def __init__(self, directory: Path, every: int | timedelta):
+        if isinstance(every, timedelta):
+            if every <= timedelta():
+                raise InputError(f"checkpoint_every must be longer than nothing, got {every}.")
+        else:
+            check_count("checkpoint_every", every)
+        self.directory, self.every = output_directory(directory, "checkpoint"), every
+        self._last_time = time.monotonic()
+        self._identity: dict[str, Any] = {}
+        self._start: Arrays = {}
+
+    def steps_until_next(self, step: int) -> int:
+        """How far a chunk may go before a checkpoint is due by its step."""
+        return CAPACITY if isinstance(self.every, timedelta) else self.every - step % self.every
+
+    def is_due(self, step: int) -> bool:
+        """Whether it is time for one."""
+        if isinstance(self.every, timedelta):
+            return time.monotonic() - self._last_time >= self.every.total_seconds()
+        return step % self.every == 0
+
+    def write(self, run: Run, watch: Watch) -> None:
+        """Store the run as it is, and drop the oldest checkpoints."""
+        infos = run.infos()._asdict()
+        diagnostics = infos.pop("diagnostics")
+        arrays = {
+            **self._start,
+            **tree_to_arrays(run.active.stage, "stage"),
+            **tree_to_arrays(run.whole_state(), "state"),
+            **tree_to_arrays(run.whole_previous(), "previous"),
+            "init_gradients": np.array(list(run.init_gradients.items()), np.int64).reshape(-1, 2),
+            **{f"info/{name}": values for name, values in infos.items()},
+            **{f"diagnostics/{name}": values for name, values in diagnostics.items()},
+            **{f"metrics/{name}": values for name, values in watch.records().items()},
+            **{f"looks/{name}": values for name, values in run.length.records().items()},
+        }
+        if run.kept:
+            arrays["kept"] = np.stack(run.kept)
+        self._last_time = time.monotonic()
+        if not is_first_process():
+            return
+        path = self.directory / f"checkpoint-{run.num_steps:012d}.npz"
+        try:
+            write_archive(path, KIND, {**self._identity, "stage": run.active.kind}, arrays)
+            for old in self._paths()[NUM_KEPT:]:
+                old.unlink()
+        except OSError as error:
+            # The run is worth more than its checkpoint, and earlier ones are still there.
+            warnings.warn(
+                CheckpointWarning(
+                    f"no checkpoint could be written to {str(self.directory)!r} at step "
+                    f"{run.num_steps}: {error.strerror or error}. The run goes on, and earlier "
+                    "checkpoints are as they were: make room, or make the directory writable."
+                ),
+                stacklevel=4,
+            )
+
+    def _paths(self) -> list[Path]:
+        """Latest first."""
+        return sorted(self.directory.glob(PATTERN), reverse=True)
+
+    def resume(self, run: Run, watch: Watch, settings: dict[str, Any]) -> None:
+        """Put the run where its latest usable checkpoint left it, if there is one."""
+        if is_first_process():
+            remove_temporaries(self.directory)
+        self._identify(run, settings)
+        refusals: list[str] = []
+        for path in self._paths():
+            try:
+                self._restore(run, watch, path)
+            except InputError as error:
+                refusals.append(str(error))
+                continue
+            if run.num_steps > run.length.end:
+                raise InputError(
+                    f"num_steps is {run.length.end}, but the run in {str(self.directory)!r} is at "
+                    f"step {run.num_steps} already: ask for more, or choose another directory."
+                )
+            for refusal in refusals:
+                message = f"{refusal} Going on from step {run.num_steps}, the checkpoint before it."
+                warnings.warn(CheckpointWarning(message), stacklevel=4)
+            return
+        if refusals:
+            raise InputError(
+                f"{refusals[0]} No other checkpoint can be used: choose another directory, or "
+                "empty this one to start anew."
+            )
+
+    def _identify(self, run: Run, settings: dict[str, Any]) -> None:
+        taken = None if run.batches is None else first_of(run.batches, 0)
+        particles = run.whole_state().particles
+        batch = run.target.batch(jax.tree.map(jnp.asarray, taken))
+        log_densities = evaluate(run.target, particles, batch).log_densities
+        self._start = {
+            "start/particles": np.asarray(particles),
+            "start/log_densities": np.asarray(log_densities),
+        }
+        # A run may be made longer: its length is not part of what it is.
+        flow = run.length.given
+        self._identity = {
+            "flow": eqx.tree_pformat(flow, width=10**6),
+            "flow_arrays": _digest(flow),
+            "batch_size": run.target.batch_size,
+            "num_rows": run.target.num_rows,
+            **settings,
+        }
+
+    def _restore(self, run: Run, watch: Watch, path: Path) -> None:
+        facts, arrays = read_archive(path, KIND)
+        other = sorted(name for name in self._identity if facts.get(name) != self._identity[name])
+        for name, values in self._start.items():
+            stored = arrays[name]
+            if stored.shape != values.shape or not np.allclose(
+                stored, values, rtol=TOLERANCES[name], atol=1e-3
+            ):
+                other.append(name.replace("start/", "starting ").replace("_", " "))
+        if other:
+            raise InputError(
+                f"{str(path)!r} belongs to another run: it differs in {', '.join(other)}."
+            )
+        try:
+            active, previous = self._restored(run, facts["stage"], arrays)
+        except InputError as error:
+            raise InputError(f"{str(path)!r} belongs to another run: {error}") from error
+        infos: Any = {**_part(arrays, "info"), "diagnostics": _part(arrays, "diagnostics")}
+        init_gradients = dict(map(tuple, arrays["init_gradients"].tolist()))
+        kept = list(arrays.get("kept", ()))
+        run.restore(active, previous, StepInfo(**infos), kept, init_gradients)
+        watch.restore(_part(arrays, "metrics"))
+        run.length.restore(_part(arrays, "looks"))
+
+    def _restored(self, run: Run, kind: str, arrays: Arrays) -> tuple[Active, Any]:
+        """The stage that was under way with its state, and the previous state."""
+        like = run.active
+        if kind != like.kind:
+            legs = [leg for leg in run.length.legs if leg.kind == kind]
+            if not legs:
+                raise InputError(f"it is at a later stage, the {kind}: ask for more steps.")
+            # Shapes only: nothing is computed.
+            like = eqx.filter_eval_shape(legs[0].enter, run.target, run.whole_active(), run.key)
+        stage = arrays_to_tree(like.stage, arrays, "stage")
+        states = (arrays_to_tree(like.state, arrays, name) for name in ("state", "previous"))
+        state, previous = states
+        return Active(kind, stage, state), previous
+
+
+def _part(arrays: Arrays, prefix: str) -> Arrays:
+    return {
+        name.removeprefix(f"{prefix}/"): values
+        for name, values in arrays.items()
+        if name.startswith(f"{prefix}/")
+    }
+
+
+def _digest(tree: PyTree) -> str:
+    digest = hashlib.sha256()
+    for values in tree_to_arrays(eqx.filter(tree, eqx.is_array), "array").values():
+        digest.update(np.ascontiguousarray(values).tobytes())
+    return digest.hexdigest()

@@ -1,0 +1,122 @@
+"""Where particles start, and whether they can."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
+
+from nvgd._support.errors import InputError, check_choice, check_count
+from nvgd.running.pathfinder import AnchorStart, Laplace
+from nvgd.running.starts import AbstractStart, OwnStart, PriorStart
+from nvgd.targets.target import Target, evaluate
+
+DEFAULT_NUM_PARTICLES = 100
+
+# Draws of a start before it is given up; as many as NumPyro allows.
+MAX_TRIES = 100
+
+STARTS: dict[str, AbstractStart] = {"prior": PriorStart(), "laplace": Laplace()}
+
+
+def starting_particles(
+    target: Target,
+    initial: PyTree | AbstractStart | str,
+    num_particles: int | None,
+    taken: PyTree,
+    key: PRNGKeyArray,
+) -> Float[Array, "n d"]:
+    """The particles to start from: the user's, or draws at which the log density is finite.
+
+    Arguments:
+        taken: one step's share of `Target.batches`, on which the log density is tried.
+    """
+    if num_particles is not None:
+        check_count("num_particles", num_particles)
+    is_chosen = initial is not None
+    if initial is None:
+        # A control variate is noise far from its anchor.
+        initial = OwnStart() if target.anchor is None else AnchorStart()
+    if isinstance(initial, str):
+        check_choice("initial", initial, STARTS)
+        initial = STARTS[initial]
+    if isinstance(initial, AbstractStart):
+        num = num_particles or DEFAULT_NUM_PARTICLES
+        particles = _feasible(target, initial, num, taken, key)
+        if is_chosen:
+            _check_anchor(target, particles, taken)
+        return particles
+    particles = target.flatten(initial)
+    if num_particles is not None and num_particles != len(particles):
+        raise InputError(
+            f"initial holds {len(particles)} particles but num_particles is {num_particles}: "
+            "leave num_particles out."
+        )
+    if not bool(jnp.all(jnp.isfinite(particles))):
+        raise InputError("initial must hold finite numbers only, got NaN or infinity among them.")
+    num_faulty = int(jnp.sum(is_faulty(target, particles, taken)))
+    if num_faulty:
+        raise InputError(_no_start(num_faulty, len(particles)))
+    _check_anchor(target, particles, taken)
+    return particles
+
+
+def _check_anchor(target: Target, particles: Float[Array, "n d"], taken: PyTree) -> None:
+    """Refuse a start at which control variates make scores noisier than they are without."""
+    if target.anchor is None:
+        return
+    exact = np.asarray(target.on_all_data(particles).scores)
+    batch = target.batch(jax.tree.map(jnp.asarray, taken))
+    plain = eqx.tree_at(lambda t: t.anchor, target, None, is_leaf=lambda leaf: leaf is None)
+    errors = [
+        float(np.mean((np.asarray(evaluate(of, particles, batch).scores) - exact) ** 2))
+        for of in (target, plain)
+    ]
+    if errors[0] > errors[1]:
+        raise InputError(
+            "the particles start so far from the mode that control variates are held against that "
+            f"scores are {np.sqrt(errors[0] / errors[1]):.3g} times as noisy as without: leave "
+            'initial out, pass initial="laplace", or use gradient="plain".'
+        )
+
+
+def _feasible(
+    target: Target, start: AbstractStart, num: int, taken: PyTree, key: PRNGKeyArray
+) -> Float[Array, "n d"]:
+    """Draws of `start`, repeated for those particles at which the log density is not finite."""
+    start = start.prepared(target, key)
+    particles = start.draw(target, num, key)
+    for attempt in range(1, MAX_TRIES):
+        faulty = is_faulty(target, particles, taken)
+        if not bool(jnp.any(faulty)):
+            return particles
+        again = start.draw(target, num, jax.random.fold_in(key, attempt))
+        particles = jnp.where(faulty[:, None], again, particles)
+    num_faulty = int(jnp.sum(is_faulty(target, particles, taken)))
+    if num_faulty:
+        raise InputError(_no_start(num_faulty, num, f", after {MAX_TRIES} draws of each"))
+    return particles
+
+
+def check_apart(particles: Float[Array, "n d"]) -> None:
+    """Refuse particles most of which are in one place, which no flow without noise can leave."""
+    _, counts = np.unique(np.asarray(particles), axis=0, return_counts=True)
+    if len(particles) > 1 and 2 * counts.max() > len(particles):
+        raise InputError(
+            f"initial holds {counts.max()} of {len(particles)} particles in one place, and without "
+            "noise they would move as one: pass nvgd.Jittered(position), or draws around it."
+        )
+
+
+def _no_start(num_faulty: int, num: int, tried: str = "") -> str:
+    return (
+        f"the log density or its gradient is not finite at {num_faulty} of {num} starting "
+        f"particles{tried}: pass initial= with positions inside its support, or write it in "
+        "unconstrained coordinates (log of a scale, logit of a probability)."
+    )
+
+
+def is_faulty(target: Target, particles: Float[Array, "n d"], taken: PyTree) -> Bool[Array, " n"]:
+    """Where log density or score is not finite, on one batch if there are batches."""
+    found = evaluate(target, particles, target.batch(jax.tree.map(jnp.asarray, taken)))
+    return ~(found.is_finite & jnp.all(jnp.isfinite(particles), axis=-1))

@@ -1,0 +1,118 @@
+"""The plan of a run: its stages, and the step at which each of them ends."""
+
+from abc import ABC, abstractmethod
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import PRNGKeyArray
+
+from nvgd.exact.corrections import Corrections
+from nvgd.flow.particle_flow import ParticleFlow
+from nvgd.flow.stage import AbstractStage, StageRecord
+from nvgd.targets.target import Target
+
+# A run has at least this many steps of the flow, and of a longer run this share.
+FEWEST_FLOW_STEPS = 400
+FLOW_SHARE = 0.2
+# Fewer corrections are not worth their compilation.
+FEWEST_CORRECTIONS = 100
+
+
+class Active(NamedTuple):
+    """A stage under way."""
+
+    kind: str
+    stage: AbstractStage
+    state: Any
+
+
+class AbstractLeg(ABC):
+    """A stretch of a run, made by one stage, up to a step."""
+
+    kind: str
+    until_step: int
+
+    @abstractmethod
+    def enter(self, target: Target, active: Active, key: PRNGKeyArray) -> Active:
+        """The leg's stage, going on with the active state if it is of the same kind."""
+
+
+class FlowLeg(AbstractLeg):
+    """Steps of the flow, for a run whose length is known."""
+
+    kind = "flow"
+
+    def __init__(self, flow: ParticleFlow, until_step: int, length: int):
+        self.until_step = until_step
+        self.flow = flow.for_run(length)
+
+    def enter(self, target, active, key):
+        """The same state under this leg's step sizes."""
+        del target, key
+        return Active(self.kind, self.flow, active.state)
+
+
+class CorrectionLeg(AbstractLeg):
+    """Corrections, in the coordinates that the flow has found."""
+
+    kind = "corrections"
+
+    def __init__(self, flow: ParticleFlow, until_step: int):
+        self.until_step = until_step
+        self._coordinates = flow.coordinates
+
+    def enter(self, target, active, key):
+        """Begin with the flow's particles, or go on with chains if the run was made longer."""
+        if active.kind == self.kind:
+            begun: Any = active.stage
+            num_steps = jnp.asarray(self.until_step - begun.first_step)
+            return active._replace(
+                stage=eqx.tree_at(lambda stage: stage.num_steps, begun, num_steps)
+            )
+        flow_state = active.state
+        num_steps = self.until_step - flow_state.step
+        stage = Corrections(self._coordinates, flow_state.coordinates, flow_state.step, num_steps)
+        particles = active.stage.finish(target, flow_state)
+        return Active(self.kind, stage, stage.init(target, particles, key=key))
+
+
+Plan = tuple[AbstractLeg, ...]
+
+
+def plan(flow: ParticleFlow, target: Target, num_steps: int) -> Plan:
+    """The legs of a run of `num_steps`: the flow, and corrections where it asks for them."""
+    before = num_flow_steps(num_steps) if flow.corrects(target) else num_steps
+    first = FlowLeg(flow, before, before)
+    return (first,) if before == num_steps else (first, CorrectionLeg(flow, num_steps))
+
+
+def leg_at(legs: Plan, step: int) -> AbstractLeg:
+    """The leg that takes the step after this one."""
+    return next((leg for leg in legs if step < leg.until_step), legs[-1])
+
+
+def stages_of(legs: Plan, num_steps: int) -> tuple[StageRecord, ...]:
+    """The stages of a run that has taken `num_steps`; legs of one kind are one stage."""
+    stages: list[StageRecord] = []
+    first_step = 0
+    for leg in legs:
+        if first_step < num_steps or not stages:
+            until_step = min(leg.until_step, num_steps)
+            if stages and stages[-1].kind == leg.kind:
+                stages.pop()
+            stages.append(StageRecord(leg.kind, until_step))
+        first_step = leg.until_step
+    return tuple(stages)
+
+
+def num_flow_steps(num_steps: int) -> int:
+    """How many steps of a run with corrections come before them."""
+    number = max(FEWEST_FLOW_STEPS, round(FLOW_SHARE * num_steps))
+    return number if num_steps - number >= FEWEST_CORRECTIONS else num_steps
+
+
+def length_with_corrections(num_flow_steps: int) -> int:
+    """The length of a run whose flow has `num_flow_steps`."""
+    has_corrections = num_flow_steps >= FEWEST_FLOW_STEPS
+    return round(num_flow_steps / FLOW_SHARE) if has_corrections else num_flow_steps

@@ -1,0 +1,87 @@
+"""Running the sampler again: replicates from other starts, and further chains."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int, PRNGKeyArray
+
+from nvgd._support.compilation import compiled
+from nvgd._support.errors import InputError
+from nvgd.exact.corrections import Corrections, CorrectionState
+from nvgd.flow.coordinates.adaptive import Adaptive
+from nvgd.posterior.reruns import AbstractRerun
+from nvgd.running.starts import AbstractStart
+from nvgd.targets.target import Target
+
+# Searches for a driver among the particles before chains start.
+NUM_SEARCHES = 10
+
+
+class SampleCall(AbstractRerun):
+    """A call of `sample`, to be made again.
+
+    Arguments:
+        repeat: makes the call with another seed.
+        initial, seed: as `sample` was given them.
+    """
+
+    def __init__(
+        self, target: Target, repeat: Callable[[int], np.ndarray], initial: Any, seed: int
+    ):
+        self._target, self._repeat = target, repeat
+        self._initial, self._seed = initial, seed
+
+    def replicate(self, number):
+        """The same call with a seed away from those that a person counts up from this one."""
+        if not (self._initial is None or isinstance(self._initial, AbstractStart | str)):
+            raise InputError(
+                "num_replicates needs other starting particles, and this run started from "
+                "particles of your own: sample with initial= one of the ways to draw them, such as "
+                "Jittered(position)."
+            )
+        return self._repeat((self._seed + 1_000_003 * number) % 2**32)
+
+    def continue_chains(self, particles, num_draws, num_steps, seed):
+        """The corrections that end a run of the default, from copies of the particles."""
+        target = self._target
+        if target.is_noisy:
+            raise InputError(
+                "further draws are accepted or rejected by their log density, which minibatches "
+                "only estimate: leave batch_size out, or sample again with another seed."
+            )
+        start_key, key = jax.random.split(jax.random.fold_in(jax.random.key(self._seed), seed))
+        order = jax.random.permutation(start_key, len(particles))
+        starts = particles[order[jnp.arange(num_draws) % len(particles)]]
+        coordinates = Adaptive()
+        memory = _searched(coordinates, particles, target.on_all_data(particles).masked().scores)
+        stage = Corrections(coordinates, memory, 0, num_steps)
+        state = stage.init(target, starts, key=key)
+        return _chains(stage, target, state, jnp.array(num_steps), key).particles
+
+
+@compiled
+def _searched(
+    coordinates: Adaptive, particles: Float[Array, "n d"], scores: Float[Array, "n d"]
+) -> Any:
+    """The coordinates' state after a search for a driver."""
+
+    def search(i: Array, memory: Any) -> Any:
+        return coordinates.fit(particles, scores, memory, step=jnp.zeros_like(i))[1]
+
+    return jax.lax.fori_loop(0, NUM_SEARCHES, search, coordinates.init(particles))
+
+
+@compiled
+def _chains(
+    stage: Corrections,
+    target: Target,
+    state: CorrectionState,
+    num_steps: Int[Array, ""],
+    key: PRNGKeyArray,
+) -> CorrectionState:
+    return jax.lax.fori_loop(
+        0, num_steps, lambda _, state: stage.step(target, state, key=key)[0], state
+    )

@@ -1,0 +1,333 @@
+"""A run in progress: compiled chunks of steps, what they recorded, and how they ended."""
+
+import re
+import time
+from collections.abc import Iterable, Sequence
+from typing import Any, Protocol, runtime_checkable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PRNGKeyArray, PyTree
+
+from nvgd._support.devices import Placement
+from nvgd.flow.movers.reborn import onto_nearest
+from nvgd.flow.stage import StepInfo
+from nvgd.running.callbacks import Watch
+from nvgd.running.chunks import CAPACITY, advance
+from nvgd.running.initialisation import is_faulty
+from nvgd.running.plan import AbstractLeg, Active, leg_at
+from nvgd.running.stopping import AbstractLength
+from nvgd.targets.data import AbstractBatches, steps_at_a_time
+from nvgd.targets.target import Target
+
+# The progress bar moves, and Ctrl-C is answered, about this often.
+SECONDS_PER_CHUNK = 0.25
+
+
+@runtime_checkable
+class Saver(Protocol):
+    """Where a run is kept while it goes on."""
+
+    def steps_until_next(self, step: int) -> int:
+        """How far a chunk may go before the run is due to be kept by its step."""
+        ...
+
+    def is_due(self, step: int) -> bool:
+        """Whether it is time to keep it."""
+        ...
+
+    def write(self, run: "Run", watch: Watch) -> None:
+        """Keep the run as it is."""
+        ...
+
+
+class Run:
+    """A run in progress: its stage and state, what has been recorded, and how it ended."""
+
+    def __init__(
+        self,
+        length: AbstractLength,
+        target: Target,
+        active: Active,
+        key: PRNGKeyArray,
+        batches: AbstractBatches | None,
+        thin: int | None,
+        placement: Placement = Placement(),
+    ):
+        self.length, self.target, self.key = length, target, key
+        self.batches, self.thin, self.placement = batches, thin, placement
+        rows = None if target.data is None else target.data.rows
+        self._placed_target = placement.split_rows(target, rows)
+        self._placed_key = placement.replicate(key)
+        self._leg: AbstractLeg | None = None
+        self.restore_active(active, active.state)
+        self.status = "completed"
+        self.kept: list[np.ndarray] = []
+        self._infos: list[StepInfo] = []
+        self.init_gradients: dict[int, int] = {}
+        """Gradients that stages evaluated when they began, by the step before."""
+        # Batches that the host reads are large: fewer steps' batches fit a chunk.
+        self.capacity = CAPACITY
+        self._part = slice(None)
+        if batches is not None:
+            self.capacity = steps_at_a_time(batches.take(self.num_steps, 1), CAPACITY)
+            self._part = placement.batch_part(target.batch_size or 0)
+
+    def go(self, watch: Watch, saver: Saver | None, progress: bool) -> None:
+        """Step until the end or the first fault."""
+        from tqdm import tqdm
+
+        step, length = self.num_steps, 1
+        # tqdm's None: no bar unless the output is a terminal.
+        with tqdm(
+            total=self.length.end,
+            initial=step,
+            desc=self.active.kind,
+            unit="step",
+            disable=None if progress else True,
+            dynamic_ncols=True,
+        ) as bar:
+            while step < self.length.end and self.status == "completed":
+                self._enter_leg(step)
+                bar.set_description(self.active.kind)
+                ends = [length, self.length.end - step, self.capacity]
+                ends += [watch.steps_until_next(step), self.length.steps_until_next(step)]
+                if saver is not None:
+                    ends.append(saver.steps_until_next(step))
+                started = time.perf_counter()
+                taken = self._chunk(step, self.placement.agreed(min(ends)))
+                seconds = time.perf_counter() - started
+                step += taken
+                bar.update(taken)
+                bar.set_postfix(self._latest(), refresh=False)
+                if self.status == "completed":
+                    self.length.look(self)
+                    bar.total = self.length.end
+                if step < self.length.end and self.status == "completed":
+                    if watch.is_due(step):
+                        watch(self.whole_state())
+                    if saver is not None and self.placement.agreed(saver.is_due(step)):
+                        saver.write(self, watch)
+                if seconds < SECONDS_PER_CHUNK / 2:
+                    length = min(2 * length, CAPACITY)
+                elif seconds > 2 * SECONDS_PER_CHUNK:
+                    length = max(length // 2, 1)
+
+    def _enter_leg(self, step: int) -> None:
+        """Begin the stage of the next step, if it is another one."""
+        leg = leg_at(self.length.legs, step)
+        if leg is self._leg:
+            return
+        is_new = leg.kind != self.active.kind
+        active = self.whole_active() if is_new else self.active
+        active = leg.enter(self.target, active, self.key)
+        if is_new:
+            self.init_gradients[step] = active.stage.init_gradients(len(active.state.particles))
+            self.restore_active(active, active.state)
+        self.active, self._leg = self.active._replace(stage=active.stage), leg
+
+    def _chunk(self, step: int, length: int) -> int:
+        shares = None
+        if self.batches is not None:
+            shares = self._placed_batches(self.batches.take(step, length, self._part))
+            # While the devices work, the host reads what is likely to come next.
+            self.batches.read_ahead(step + length, length, self._part)
+        try:
+            with self.placement.active():
+                chunk = advance(
+                    self.placement.replicate(self.active.stage),
+                    self._placed_target,
+                    self.active.state,
+                    self.previous,
+                    shares,
+                    self.placement.replicate(jnp.array(length)),
+                    thin=self.thin,
+                    key=self._placed_key,
+                    placement=self.placement,
+                )
+                tried = int(chunk.length)
+        except (jax.errors.JaxRuntimeError, ValueError) as error:
+            if jax.process_count() > 1 or not step or not _is_from_program(error):
+                raise
+            self.status = (
+                f"stopped between steps {step} and {step + length}: the log density raised an "
+                f"error ({_last_line(error)}); the particles of step {step} are returned. Mend it "
+                "and run again: with checkpoint= the run goes on where it was saved."
+            )
+            return 0
+        # Cut on the host: on the device every length would be a program of its own.
+        infos = jax.tree.map(lambda leaf: np.asarray(leaf)[:tried], chunk.infos)
+        self.active, self.previous = self.active._replace(state=chunk.state), chunk.previous
+        taken = tried if chunk.healthy else tried - 1
+        if self.thin is not None and chunk.kept is not None:
+            first, last = step // self.thin, (step + taken) // self.thin
+            self.kept.extend(np.asarray(self.placement.gathered(chunk.kept))[: last - first])
+        if not chunk.healthy:
+            self._fail(step + tried, jax.tree.map(lambda leaf: leaf[-1], infos))
+        self._infos.append(jax.tree.map(lambda leaf: leaf[:taken], infos))
+        return taken
+
+    def _placed_batches(self, taken: PyTree) -> PyTree:
+        full = jax.tree.map(jnp.asarray, padded(taken, self.capacity))
+        assert self.target.data is not None  # there are batches of it
+        return self.target.data.place(full, self.placement, self.target.batch_size or 0)
+
+    @property
+    def num_steps(self) -> int:
+        """Steps behind the present state."""
+        return int(self.active.state.step)
+
+    def finished(self) -> Float[Array, "n d"]:
+        """The particles that the run hands over, once its last step is taken.
+
+        The log density must be finite at them. A few at which it is not, which a rescuing mover
+        would have brought back, are put on their nearest neighbours; with more, the run falls back
+        by one step.
+        """
+        if self.status == "completed":
+            active = self.whole_active()
+            particles = active.stage.finish(self.target, active.state)
+            # The batch of the last step: there may be no further one.
+            last = max(self.num_steps - 1, 0)
+            taken = None if self.batches is None else first_of(self.batches, last)
+            is_lost = np.asarray(is_faulty(self.target, particles, taken))
+            if self.length.given.mover.rescues and 0 < 2 * is_lost.sum() <= len(is_lost):
+                particles = jnp.asarray(onto_nearest(np.asarray(particles), is_lost))
+                is_lost = np.asarray(is_faulty(self.target, particles, taken))
+            if not is_lost.any():
+                return particles
+            self._blame_log_density(self.num_steps, int(is_lost.sum()))
+        return self.whole_state().particles
+
+    def _fail(self, step: int, info: StepInfo) -> None:
+        if info.num_faulty_scores:
+            # They were reached by the step before the one that found out.
+            self._blame_log_density(step - 1, int(info.num_faulty_scores))
+            return
+        self.status = (
+            f"stopped at step {step}: the move made {int(info.num_faulty_moves)} of "
+            f"{self._num_particles} particles non-finite; the particles of step {step - 1} "
+            "are returned. Try a smaller step size."
+        )
+
+    def _blame_log_density(self, step: int, faulty: int) -> None:
+        self.active = self.active._replace(state=self.previous)
+        if self.thin is not None:
+            del self.kept[self.num_steps // self.thin :]
+        self.status = (
+            f"stopped at step {step}: the log density or its gradient is not finite at {faulty} of "
+            f"{self._num_particles} particles; the particles of step {self.num_steps} are "
+            "returned. Try a smaller step size, check the log density far from its mode, or write "
+            "it in unconstrained coordinates (log of a scale, logit of a probability)."
+        )
+
+    @property
+    def _num_particles(self) -> int:
+        return len(self.active.state.particles)
+
+    def _latest(self) -> dict[str, str]:
+        if not self._infos:
+            return {}
+        info = self._infos[-1]
+        shown = {"log_density": info.log_density, **info.diagnostics}
+        return {name: f"{values[-1]:.3g}" for name, values in shown.items() if len(values)}
+
+    def infos(self) -> Any:
+        """A `StepInfo` of NumPy arrays, one entry per step taken."""
+        names = dict.fromkeys(name for info in self._infos for name in info.diagnostics)
+        full = [
+            info._replace(diagnostics=_with_all(info, names, self._infos)) for info in self._infos
+        ]
+        return jax.tree.map(lambda *parts: np.concatenate(parts)[: self.num_steps], *full)
+
+    def history(self) -> dict[str, np.ndarray]:
+        """One array per quantity, one entry per step taken."""
+        if not self._infos:
+            return {}
+        infos = self.infos()
+        extra = self._num_particles * self.length.num_extra_gradients(self.num_steps)
+        for step, number in self.init_gradients.items():
+            extra[step:] += number
+        return {
+            "log_density": infos.log_density,
+            "step_norm": infos.step_norm,
+            "num_gradients": np.cumsum(infos.num_gradients, dtype=np.int64) + extra,
+            **infos.diagnostics,
+        }
+
+    def restore(
+        self,
+        active: Active,
+        previous: Any,
+        infos: StepInfo,
+        kept: list[np.ndarray],
+        init_gradients: dict[int, int],
+    ) -> None:
+        """Go on from where an earlier run of the same settings was."""
+        self.restore_active(active, previous)
+        self._infos, self.kept, self.init_gradients = [infos], kept, init_gradients
+
+    def restore_active(self, active: Active, previous: Any) -> None:
+        """Put a stage's state, and the one before, where the run's arrays live."""
+        shape = active.state.particles.shape
+        state, self.previous = (
+            self.placement.split_particles(tree, *shape) for tree in (active.state, previous)
+        )
+        self.active: Active = active._replace(state=state)
+
+    def whole_state(self) -> Any:
+        """The state, gathered so that every process can read it."""
+        return self.placement.gathered(self.active.state)
+
+    def whole_previous(self) -> Any:
+        """The previous state, gathered so that every process can read it."""
+        return self.placement.gathered(self.previous)
+
+    def whole_active(self) -> Active:
+        """The stage with its state, gathered."""
+        return self.active._replace(state=self.whole_state())
+
+
+def _with_all(info: StepInfo, names: Iterable[str], infos: Sequence[StepInfo]) -> dict[str, Any]:
+    """Diagnostics under all names; NaN, or zero, where a stage does not measure a quantity."""
+    diagnostics: dict[str, Any] = dict(info.diagnostics)
+    for name in names:
+        if name not in diagnostics:
+            known = next(other.diagnostics[name] for other in infos if name in other.diagnostics)
+            fill = np.nan if np.issubdtype(known.dtype, np.floating) else 0
+            diagnostics[name] = np.full(len(info.log_density), fill, known.dtype)
+    return diagnostics
+
+
+def _is_from_program(error: Exception) -> bool:
+    """Whether a compiled program raised the error: XLA's messages begin with a status.
+
+    Only callbacks raise inside of programs, and only a user's log density has callbacks.
+    """
+    return isinstance(error, jax.errors.JaxRuntimeError) or bool(
+        re.match(r"(INTERNAL|UNKNOWN|ABORTED|INVALID_ARGUMENT|FAILED_PRECONDITION): ", str(error))
+    )
+
+
+def _last_line(error: Exception) -> str:
+    """What was raised, from a traceback that came through a compiled program."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    raised = [line for line in lines if re.match(r"[\w.]*(Error|Exception|Interrupt)\b", line)]
+    return (raised or lines or [type(error).__name__])[-1][:200]
+
+
+def padded(taken: PyTree, capacity: int) -> PyTree:
+    """Batches of several steps in one shape for any number of them: one program serves all."""
+
+    def fill(leaf: np.ndarray) -> np.ndarray:
+        full = np.zeros((capacity, *leaf.shape[1:]), leaf.dtype)
+        full[: len(leaf)] = leaf
+        return full
+
+    return jax.tree.map(fill, taken)
+
+
+def first_of(batches: AbstractBatches, step: int) -> PyTree:
+    """What the batch of one step is made from."""
+    return jax.tree.map(lambda leaf: leaf[0], batches.take(step, 1))

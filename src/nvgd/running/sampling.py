@@ -1,0 +1,198 @@
+"""From a target to its posterior: check, start, run, hand over."""
+
+import os
+import warnings
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import PyTree
+
+from nvgd._support.compilation import make_room
+from nvgd._support.devices import Devices, Placement, own_devices
+from nvgd._support.errors import (
+    InputError,
+    NotAtRestWarning,
+    RunStoppedWarning,
+    check_count,
+    check_kind,
+    check_not_traced,
+    check_seed,
+)
+from nvgd._support.processes import is_first_process
+from nvgd.flow.methods import NVGD
+from nvgd.flow.particle_flow import ParticleFlow
+from nvgd.flow.stage import StageState
+from nvgd.posterior.posterior import Posterior
+from nvgd.running.callbacks import Metrics, Watch
+from nvgd.running.checkpoints import Checkpoints
+from nvgd.running.initialisation import check_apart, starting_particles
+from nvgd.running.plan import Active, stages_of
+from nvgd.running.reruns import SampleCall
+from nvgd.running.run import Run, first_of
+from nvgd.running.starts import AbstractStart
+from nvgd.running.stopping import DEFAULT_MAX_STEPS, AbstractLength, AutoLength, FixedLength
+from nvgd.targets.positions import Position
+from nvgd.targets.target import LogDensity, Target, as_target
+
+
+def sample(
+    target: Target | LogDensity,
+    flow: ParticleFlow | None = None,
+    *,
+    dim: int | None = None,
+    example: Position = None,
+    num_particles: int | None = None,
+    num_steps: int | str = 1000,
+    max_steps: int | None = None,
+    initial: PyTree | AbstractStart | str = None,
+    seed: int = 0,
+    thin: int | None = None,
+    metrics: Metrics | None = None,
+    metrics_every: int | None = None,
+    callback: Callable[[StageState], Any] | None = None,
+    checkpoint: str | os.PathLike[str] | None = None,
+    checkpoint_every: int | timedelta = timedelta(minutes=1),
+    devices: Devices = None,
+    progress: bool = True,
+) -> Posterior:
+    """Move particles from their start to the target and return them as a `Posterior`.
+
+        posterior = nvgd.sample(lambda x: -0.5 * jnp.sum(x**2), dim=2)
+
+    Arguments:
+        target: a `Target`, or a bare log density with `dim` or `example`.
+        flow: `NVGD()`, `SVGD()`, `ULA()`, `SGLD(step_size)` or any `ParticleFlow`.
+        num_particles: 100 unless `initial` says otherwise.
+        num_steps: a number, or "auto": until the held-out Stein discrepancy has been at the noise
+            level of an exact sample for long enough, and
+        max_steps: at the most; 10,000 if omitted.
+        initial: starting particles, an array (n, dim) or a pytree like `example` with a leading
+            axis n; or how to draw them: "prior", "laplace" (a normal
+            approximation), `Jittered(position)` or `Laplace(...)`. Omitted: as the
+            model's own package starts, or N(0, I); near the mode if the target has control
+            variates. Draws are repeated where the log density is not finite.
+        seed: the same seed gives the same particles.
+        thin: keep the particles of every `thin`-th step and return all that were kept, in order,
+            instead of only the last ones.
+        metrics: functions of the particles (n, dim), evaluated at the start, every
+            `metrics_every` steps and at the end.
+        metrics_every: a hundredth of the run if omitted.
+        callback: called with the state at the same moments.
+        checkpoint: a directory to keep the run's state in. The same call, after an interruption of
+            any kind, goes on from there, to the same particles as without it.
+        checkpoint_every: a number of steps, or a `datetime.timedelta`.
+        devices: how many devices to split the particles over, a list of them, or a
+            `device_mesh`, which can split data rows too. One if omitted; all devices of all
+            processes where `jax.distributed` has been set up.
+        progress: show a bar; nothing is shown when the output is not a terminal.
+    """
+    check_not_traced("nvgd.sample")
+    make_room()
+    target = as_target(target, dim, example)
+    flow = NVGD() if flow is None else flow
+    check_kind("flow", flow, ParticleFlow, "NVGD()")
+    length = _length(target, flow, num_steps, max_steps)
+    check_seed(seed)
+    if thin is not None:
+        check_count("thin", thin)
+        thin = int(thin)
+        if thin > length.end:
+            raise InputError(f"thin must be at most num_steps, {length.end}, got {thin}.")
+    if metrics_every is None:
+        metrics_every = max(length.end // 100, 1)
+    check_count("metrics_every", metrics_every)
+    watch = Watch(metrics, metrics_every, callback)
+    placement = Placement.of(devices)
+    checkpoints = None if checkpoint is None else Checkpoints(Path(checkpoint), checkpoint_every)
+
+    particle_key, init_key, run_key = jax.random.split(jax.random.key(seed), 3)
+    batches = target.batches(seed)
+    taken = None if batches is None else first_of(batches, 0)
+    particles = starting_particles(target, initial, num_particles, taken, particle_key)
+    if not flow.direction.capabilities.noise_share:
+        check_apart(particles)
+    length.check(len(particles))
+    rows = None if target.data is None or target.data.rows is None else target.num_rows
+    placement.check(len(particles), rows, target.batch_size)
+    stage = flow.for_run(length.legs[0].until_step)
+    active = Active("flow", stage, stage.init(target, particles, key=init_key))
+    run = Run(length, target, active, run_key, batches, thin, placement)
+    if checkpoints is not None:
+        settings = {"seed": int(seed), "thin": thin, "metrics": sorted(watch.metrics)}
+        if num_steps == "auto":
+            settings["max_steps"] = length.end
+        checkpoints.resume(run, watch, settings)
+        if placement.agreed(run.num_steps) != run.num_steps:
+            raise InputError(
+                f"the processes see different checkpoints in {str(checkpoint)!r}: choose a "
+                "directory that all of them share."
+            )
+    if watch.is_due(run.num_steps):
+        watch(run.whole_state())
+    run.go(watch, checkpoints, progress and is_first_process())
+    particles = run.finished()
+    if run.status != "completed":
+        watch.forget_after(run.num_steps)
+        warnings.warn(RunStoppedWarning(run.status), stacklevel=2)
+    elif checkpoints is not None:
+        checkpoints.write(run, watch)
+    if run.status == "completed" and isinstance(length, AutoLength) and length.rest_at is None:
+        warnings.warn(
+            NotAtRestWarning(
+                f"the particles did not come to rest in {length.end} steps: posterior.diagnose() "
+                "says more; max_steps= allows a longer run."
+            ),
+            stacklevel=2,
+        )
+    state = run.whole_state()
+    watch(state._replace(particles=particles))
+
+    def repeat(other_seed: int) -> np.ndarray:
+        again = sample(
+            target,
+            flow,
+            num_particles=len(state.particles),
+            num_steps=num_steps,
+            max_steps=max_steps,
+            initial=initial,
+            seed=other_seed,
+            thin=thin,
+            devices=own_devices(),
+            progress=False,
+        )
+        return np.asarray(again.particles)
+
+    return Posterior(
+        particles=jnp.asarray(np.concatenate(run.kept) if run.kept else particles),
+        history=run.history(),
+        metrics=watch.records(),
+        status=run.status,
+        num_kept=max(len(run.kept), 1),
+        method=type(flow).__name__,
+        num_steps=run.num_steps,
+        stages=stages_of(length.legs, run.num_steps),
+        target=target,
+        flow=flow,
+        state=state,
+        rerun=SampleCall(target, repeat, initial, int(seed)),
+    )
+
+
+def _length(
+    target: Target, flow: ParticleFlow, num_steps: int | str, max_steps: int | None
+) -> AbstractLength:
+    if num_steps != "auto":
+        if isinstance(num_steps, str):
+            raise InputError(f'num_steps must be a whole number or "auto", got {num_steps!r}.')
+        check_count("num_steps", num_steps)
+        if max_steps is not None:
+            raise InputError('max_steps is for num_steps="auto": leave it out.')
+        return FixedLength(flow, target, int(num_steps))
+    max_steps = DEFAULT_MAX_STEPS if max_steps is None else max_steps
+    check_count("max_steps", max_steps)
+    return AutoLength(flow, target, int(max_steps))

@@ -1,0 +1,216 @@
+"""How long a run is: a number of steps, or until nothing can be told from an exact sample."""
+
+import math
+from abc import ABC
+from collections.abc import Mapping
+from typing import NamedTuple, Protocol, runtime_checkable
+
+import numpy as np
+from jaxtyping import Array, Float
+
+from nvgd._support.errors import InputError
+from nvgd.flow.particle_flow import ParticleFlow
+from nvgd.flow.stage import StageState, StepInfo
+from nvgd.posterior.diagnostics.held_out import held_out_discrepancy
+from nvgd.posterior.diagnostics.measures import standardise
+from nvgd.posterior.diagnostics.trend import quartile_scale, trend
+from nvgd.posterior.diagnostics.verdict import MIN_PARTICLES
+from nvgd.running.chunks import CAPACITY
+from nvgd.running.plan import FlowLeg, Plan, leg_at, length_with_corrections, plan
+from nvgd.targets.target import Target
+
+DEFAULT_MAX_STEPS = 10_000
+# Fewest steps between two looks, and looks in a row that must show nothing but noise.
+CHECK_EVERY = 25
+PATIENCE = 4
+# Standard errors above zero up to which a held-out discrepancy is noise. Exact samples reach
+# two of them in less than one case of a hundred (docs/diagnostics.md).
+NOISE_LEVEL = 2.0
+# Standard errors up to which the mean log density counts as at rest.
+DRIFT_LEVEL = 3.0
+# Of the particles, with a finite log density; fewer tell nothing.
+FEWEST_SCORED = 0.9
+# A look at minibatched targets is a pass over all data: at most every fourth gradient goes there.
+STEPS_PER_PASS = 3
+
+Records = dict[str, np.ndarray]
+
+
+class Look(NamedTuple):
+    """What was found at one step."""
+
+    step: int
+    discrepancy: float
+    error: float
+    drift: float
+    """Of the mean log density, in standard errors."""
+
+
+@runtime_checkable
+class Progress(Protocol):
+    """What a length reads of a run."""
+
+    @property
+    def num_steps(self) -> int:
+        """Steps taken."""
+        ...
+
+    def whole_state(self) -> StageState:
+        """The present state."""
+        ...
+
+    def infos(self) -> StepInfo:
+        """What was recorded at every step."""
+        ...
+
+
+class AbstractLength(ABC):
+    """Decides where a run ends and which stages it has."""
+
+    given: ParticleFlow
+    """As the person gave it, whatever the run's length is."""
+    end: int
+    """The step at which the run ends, as far as is known."""
+    legs: Plan
+    """The stages of the run, as far as is known."""
+
+    def check(self, num_particles: int) -> None:
+        """Refuse a run about which nothing could be decided."""
+        del num_particles
+
+    def steps_until_next(self, step: int) -> int:
+        """How far a chunk may go before a look is due, or another stage begins."""
+        until_step = leg_at(self.legs, step).until_step
+        return until_step - step if step < until_step else CAPACITY
+
+    def look(self, run: Progress) -> None:
+        """Measure the run, if it is time to."""
+        del run
+
+    def records(self) -> Records:
+        """What the looks have found, for a checkpoint."""
+        return {}
+
+    def restore(self, records: Mapping[str, np.ndarray]) -> None:
+        """Go on from what an earlier run of the same settings has found."""
+        del records
+
+    def num_extra_gradients(self, num_steps: int) -> np.ndarray:
+        """Cumulative gradients per particle spent on convergence checks, one entry per step."""
+        return np.zeros(num_steps, np.int64)
+
+
+class FixedLength(AbstractLength):
+    """A number of steps."""
+
+    def __init__(self, flow: ParticleFlow, target: Target, num_steps: int):
+        self.given, self.end = flow, num_steps
+        self.legs = plan(flow, target, num_steps)
+
+
+class AutoLength(AbstractLength):
+    """Until the held-out Stein discrepancy has been at its noise level for long enough.
+
+    Every so many steps the particles and their scores, from all data, go through
+    `held_out_discrepancy`, the same measure for every method. A look is quiet if the discrepancy
+    lies within two standard errors of zero, as that of an exact sample does, and the mean log
+    density was at rest over the last half of the steps. After four quiet looks in a row, at step s:
+
+    - a flow whose steps do not depend on the run's length ends there;
+    - one whose steps fall over their second half, as `NVGD()`'s do, is told that it has 2s steps,
+      after which corrections follow if a run with so many steps of the flow has them: it ends as
+      a run of that length would have, the first half of whose flow came to rest.
+
+    A run that finds no rest takes `max_steps`, exactly as if they had been asked for.
+    """
+
+    def __init__(self, flow: ParticleFlow, target: Target, max_steps: int):
+        if not target.can_use_all_data:
+            raise InputError(
+                'num_steps="auto" needs passes over all data, which an iterator or generator does '
+                "not allow: give num_steps, or a BatchStream of a list or data loader."
+            )
+        self.end = self._max_steps = max_steps
+        self.given, self._target = flow, target
+        self.legs = plan(flow, target, max_steps)
+        self._has_finish = flow.depends_on_length
+        num_flow_steps = self.legs[0].until_step
+        self._last_look = num_flow_steps // 2 if self._has_finish else num_flow_steps
+        batch_size = target.batch_size
+        self._num_batches = 1 if batch_size is None else -(-target.num_rows // batch_size)
+        self._every = max(CHECK_EVERY, STEPS_PER_PASS * self._num_batches)
+        self._rows: list[Look] = []
+        self.rest_at: int | None = None
+
+    def check(self, num_particles):
+        """Too few particles, and everything is noise."""
+        if num_particles < MIN_PARTICLES:
+            raise InputError(
+                f'num_steps="auto" needs at least {MIN_PARTICLES} particles to tell, got '
+                f"{num_particles}: give num_steps."
+            )
+
+    def steps_until_next(self, step):
+        """Up to the next multiple of the interval, or the next stage."""
+        return min(self._every - step % self._every, super().steps_until_next(step))
+
+    def look(self, run):
+        """Discrepancy and drift, if it is time for them."""
+        step = run.num_steps
+        if step % self._every or self.rest_at is not None or step > self._last_look or not step:
+            return
+        if self._rows and self._rows[-1].step >= step:
+            return
+        self._measure(step, run.whole_state().particles, np.asarray(run.infos().log_density))
+        self._decide()
+
+    def _measure(self, step: int, particles: Float[Array, "n d"], history: np.ndarray) -> None:
+        found = self._target.on_all_data(particles)
+        is_scored = np.asarray(found.is_finite)
+        # A few may be on their way back from where the log density is not finite.
+        if np.mean(is_scored) < FEWEST_SCORED:
+            return
+        there, scores = np.asarray(particles)[is_scored], np.asarray(found.scores)[is_scored]
+        measured = held_out_discrepancy(standardise(there, scores))
+        log_densities = np.asarray(found.log_densities)[is_scored]
+        noise = quartile_scale(log_densities) / math.sqrt(len(there))
+        drift = trend(history, noise)
+        significance = math.inf if drift is None else drift.significance
+        self._rows.append(Look(step, measured.value, measured.error, significance))
+
+    def _decide(self) -> None:
+        num_quiet = 0
+        for step, discrepancy, error, drift in self._rows:
+            is_quiet = discrepancy <= NOISE_LEVEL * error and abs(drift) <= DRIFT_LEVEL
+            num_quiet = num_quiet + 1 if is_quiet else 0
+            if num_quiet == PATIENCE:
+                self.rest_at = step
+                self._end_after(2 * step if self._has_finish else step)
+                return
+
+    def _end_after(self, num_flow_steps: int) -> None:
+        """Make it the run whose flow has so many steps."""
+        length = num_flow_steps
+        if self.given.corrects(self._target):
+            length = length_with_corrections(num_flow_steps)
+        self.end = min(length, self._max_steps)
+        rest_at = self.rest_at or 0
+        search = FlowLeg(self.given, rest_at, self.legs[0].until_step)
+        rest = plan(self.given, self._target, self.end)
+        self.legs = (search, *(leg for leg in rest if leg.until_step > rest_at))
+
+    def records(self):
+        """One array per column."""
+        columns = np.array(self._rows, np.float64).reshape(-1, len(Look._fields))
+        return {name: columns[:, i] for i, name in enumerate(Look._fields)}
+
+    def restore(self, records):
+        """The rows, and what follows from them."""
+        columns = np.stack([records[name] for name in Look._fields], axis=1)
+        self._rows = [Look(int(step), *rest) for step, *rest in columns.tolist()]
+        self._decide()
+
+    def num_extra_gradients(self, num_steps):
+        """One pass over all data per look."""
+        steps = np.array([row.step for row in self._rows])
+        return np.searchsorted(steps, np.arange(1, num_steps + 1), side="right") * self._num_batches

@@ -1,0 +1,357 @@
+"""Where data rows live, and which of them each step sees: one interface for all kinds of data.
+
+`DeviceData` are arrays held by JAX, from which a step takes its rows by number. `MappedData` stay
+on the disk, and a `BatchStream` delivers batches in its own order: the host reads both, for as many
+steps as fit a small buffer.
+"""
+
+import mmap
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, PyTree
+
+from nvgd._support.devices import Placement
+from nvgd._support.errors import InputError, check_count
+from nvgd.targets.epochs import EpochShuffle
+
+# Batches read ahead by the host are held twice, here and by JAX: keep them small.
+BUFFER_BYTES = 2**24
+
+
+class AbstractBatches(ABC):
+    """What the steps of a run see, in order; the same for the same seed."""
+
+    @abstractmethod
+    def take(self, first_step: int, num_steps: int, part: slice = slice(None)) -> PyTree:
+        """What `AbstractData.batch` makes the batches of these steps from; leading axis steps.
+
+        Steps before the first step of an earlier call are not asked for again.
+
+        Arguments:
+            part: which rows of each batch this process wants, if it reads the data itself.
+        """
+
+    def read_ahead(self, first_step: int, num_steps: int, part: slice) -> None:
+        """Start reading what is likely to be taken next."""
+        del first_step, num_steps, part
+
+
+class AbstractData(ABC):
+    """The N rows that a likelihood sums over."""
+
+    @property
+    @abstractmethod
+    def num_rows(self) -> int:
+        """N."""
+
+    @property
+    @abstractmethod
+    def example(self) -> PyTree:
+        """A batch, or enough rows to know shapes and types."""
+
+    @property
+    def rows(self) -> PyTree | None:
+        """All rows as JAX arrays; None if JAX does not hold them."""
+        return None
+
+    @property
+    def own_batch_size(self) -> int | None:
+        """The size of the batches, if the data come in batches of their own."""
+        return None
+
+    @property
+    def can_be_read_again(self) -> bool:
+        """Whether a pass over all rows is possible at any time."""
+        return True
+
+    @abstractmethod
+    def batches(self, batch_size: int, seed: int) -> AbstractBatches:
+        """The batches of a run."""
+
+    @abstractmethod
+    def blocks(self, num_rows: int) -> Iterator[PyTree]:
+        """All rows once, in parts of about `num_rows`."""
+
+    def batch(self, taken: PyTree) -> PyTree:
+        """Inside a program: the batch that one step's share of `take` stands for."""
+        return taken
+
+    def place(self, taken: PyTree, placement: Placement, batch_size: int) -> PyTree:
+        """Put what `take` gave for several steps where the devices want it."""
+        return placement.split_batches(taken, batch_size)
+
+
+class _NumberedRows(AbstractBatches):
+    def __init__(self, shuffle: EpochShuffle):
+        self._shuffle = shuffle
+
+    def take(self, first_step, num_steps, part=slice(None)):
+        del part
+        return self._shuffle.rows(first_step, num_steps)
+
+
+class DeviceData(eqx.Module, AbstractData):
+    """Arrays that JAX holds; a step takes its rows by number."""
+
+    arrays: PyTree
+
+    @property
+    def num_rows(self):
+        """The common length of the arrays' leading axes."""
+        return count_rows(self.arrays)
+
+    @property
+    def example(self):
+        """All of them."""
+        return self.arrays
+
+    @property
+    def rows(self):
+        """All of them."""
+        return self.arrays
+
+    def batches(self, batch_size, seed):
+        """Row numbers; each device picks its own rows by them."""
+        return _NumberedRows(EpochShuffle(self.num_rows, batch_size, seed))
+
+    def batch(self, taken):
+        """The rows with these numbers."""
+        return jax.tree.map(lambda leaf: leaf[taken], self.arrays)
+
+    def blocks(self, num_rows):
+        """Slices in order."""
+        for first in range(0, self.num_rows, num_rows):
+            yield jax.tree.map(lambda leaf, f=first: leaf[f : f + num_rows], self.arrays)
+
+    def place(self, taken, placement, batch_size):
+        """Row numbers are replicated."""
+        del batch_size
+        return placement.replicate(taken)
+
+
+class MappedData(AbstractData):
+    """Memory-mapped arrays: rows are read when a step needs them."""
+
+    def __init__(self, arrays: PyTree):
+        self.arrays, self._num_rows = arrays, count_rows(arrays)
+
+    @property
+    def num_rows(self):
+        """The common length of the arrays' leading axes."""
+        return self._num_rows
+
+    @property
+    def example(self):
+        """The first row."""
+        return jax.tree.map(lambda leaf: np.asarray(leaf[:1]), self.arrays)
+
+    def batches(self, batch_size, seed):
+        """Shuffled rows, without a copy of the whole."""
+        return _MappedBatches(self.arrays, EpochShuffle(self.num_rows, batch_size, seed))
+
+    def blocks(self, num_rows):
+        """Slices in order."""
+        jax.tree.map(lambda leaf: _advise(leaf, "SEQUENTIAL"), self.arrays)
+        for first in range(0, self.num_rows, num_rows):
+            part = slice(first, first + num_rows)
+            # A copy: the pages behind it are given back.
+            yield jax.tree.map(lambda leaf, part=part: np.array(leaf[part]), self.arrays)
+            jax.tree.map(lambda leaf: _advise(leaf, "DONTNEED"), self.arrays)
+
+
+class _MappedBatches(AbstractBatches):
+    def __init__(self, arrays: PyTree, shuffle: EpochShuffle):
+        self._arrays, self._shuffle = arrays, shuffle
+        self._reader = ThreadPoolExecutor(1)
+        self._ahead: tuple[int, int, Future[PyTree]] | None = None
+
+    def take(self, first_step, num_steps, part=slice(None)):
+        if self._ahead is None:
+            return self._read(first_step, num_steps, part)
+        first, number, future = self._ahead
+        self._ahead, batches = None, future.result()
+        if first != first_step:
+            return self._read(first_step, num_steps, part)
+        batches = jax.tree.map(lambda leaf: leaf[:num_steps], batches)
+        if number >= num_steps:
+            return batches
+        rest = self._read(first + number, num_steps - number, part)
+        return jax.tree.map(lambda *leaves: np.concatenate(leaves), batches, rest)
+
+    def read_ahead(self, first_step, num_steps, part):
+        future = self._reader.submit(self._read, first_step, num_steps, part)
+        self._ahead = (first_step, num_steps, future)
+
+    def _read(self, first_step: int, num_steps: int, part: slice) -> PyTree:
+        rows = self._shuffle.rows(first_step, num_steps)[:, part]
+
+        def read(leaf: np.ndarray) -> np.ndarray:
+            _advise(leaf, "RANDOM")
+            values = np.asarray(leaf[rows])
+            _advise(leaf, "DONTNEED")
+            return values
+
+        return jax.tree.map(read, self._arrays)
+
+
+def _advise(leaf: np.ndarray, advice: str) -> None:
+    """Tell the system how a memory map is used, where it listens.
+
+    `RANDOM`: read no more than the rows asked for. `SEQUENTIAL`: all in order. `DONTNEED`: give the
+    pages back; otherwise what was read once stays resident.
+    """
+    mapped, code = getattr(leaf, "_mmap", None), getattr(mmap, f"MADV_{advice}", None)
+    # Changes to a copy-on-write map would be lost with its pages.
+    if mapped is not None and code is not None and getattr(leaf, "mode", None) != "c":
+        mapped.madvise(code)
+
+
+class BatchStream(AbstractData):
+    """Batches from any iterable: a data loader, a generator, a list.
+
+        Target(log_prior, dim=3, log_likelihood=log_likelihood, data=BatchStream(loader, 60_000))
+
+    Batches are arrays or pytrees of arrays with a leading axis of rows. The stream shuffles them
+    itself. An iterable that ends is started again; batches of another size than the first, such as
+    an incomplete last one, are left out.
+
+    Arguments:
+        batches: an iterable of batches. A list or loader can serve several runs and be resumed; an
+            iterator or generator serves one run, and allows no pass over all data: the error of
+            means, `diagnose()` and `num_steps="auto"` need one.
+        num_rows: N, the number of rows in all, for the factor N/B.
+    """
+
+    def __init__(self, batches: Iterable[PyTree], num_rows: int):
+        check_count("num_rows", num_rows)
+        if not hasattr(batches, "__iter__"):
+            raise InputError(f"batches must be an iterable of batches, got {batches!r}.")
+        self._num_rows = int(num_rows)
+        self._source = batches
+        self._is_once = iter(batches) is batches
+        self._iterator = iter(batches)
+        try:
+            self._first = next(self._iterator)
+        except StopIteration:
+            raise InputError("batches must hold at least one batch, got an empty one.") from None
+        self._is_used = False
+
+    @property
+    def num_rows(self):
+        """N."""
+        return self._num_rows
+
+    @property
+    def example(self):
+        """The first batch."""
+        return self._first
+
+    @property
+    def own_batch_size(self):
+        """That of the first batch."""
+        return count_rows(jax.tree.map(np.asarray, self._first))
+
+    @property
+    def can_be_read_again(self):
+        """Not from an iterator or generator."""
+        return not self._is_once
+
+    def batches(self, batch_size, seed):
+        """The stream from its start, in its own order."""
+        del batch_size, seed
+        return _StreamedBatches(self)
+
+    def blocks(self, num_rows):
+        """Batches as they come, once."""
+        del num_rows
+        yield from (batch for batch in self._start() if _shapes(batch) == _shapes(self._first))
+
+    def _start(self) -> Iterator[PyTree]:
+        if not self._is_once:
+            return iter(self._source)
+        if self._is_used:
+            raise InputError(
+                "the iterator of this BatchStream is used up: give it an iterable that can be "
+                "started again, such as a list or a data loader."
+            )
+        self._is_used = True
+        # The first batch was read to see its shapes.
+        return (batch for part in ((self._first,), self._iterator) for batch in part)
+
+
+class _StreamedBatches(AbstractBatches):
+    def __init__(self, stream: BatchStream):
+        self._stream, self._iterator = stream, stream.blocks(0)
+        self._first_step, self._buffer = 0, []
+
+    def take(self, first_step, num_steps, part=slice(None)):
+        while self._first_step + len(self._buffer) < first_step + num_steps:
+            self._buffer.append(self._next())
+            if self._first_step < first_step:
+                self._first_step += 1
+                self._buffer.pop(0)
+        surplus = first_step - self._first_step
+        self._first_step, self._buffer = first_step, self._buffer[surplus:]
+        return jax.tree.map(
+            lambda *leaves: np.stack([leaf[part] for leaf in leaves]), *self._buffer[:num_steps]
+        )
+
+    def _next(self) -> PyTree:
+        try:
+            return next(self._iterator)
+        except StopIteration:
+            self._iterator = self._stream.blocks(0)
+            return next(self._iterator)
+
+
+def _shapes(batch: PyTree) -> list[tuple[Any, ...]]:
+    """Shape and type of every array."""
+    return [(np.shape(leaf), jnp.result_type(leaf)) for leaf in jax.tree.leaves(batch)]
+
+
+def steps_at_a_time(taken: PyTree, capacity: int) -> int:
+    """How many steps' batches fit the buffer, from those of one step; at most `capacity`."""
+    num_bytes = sum(np.asarray(leaf).nbytes for leaf in jax.tree.leaves(taken))
+    return int(np.clip(BUFFER_BYTES // max(num_bytes, 1), 1, capacity))
+
+
+def count_rows(arrays: PyTree) -> int:
+    """The common length of the arrays' leading axes."""
+    lengths = {leaf.shape[0] if leaf.ndim else 0 for leaf in jax.tree.leaves(arrays)}
+    if len(lengths) != 1 or 0 in lengths:
+        raise InputError(
+            "data must be arrays that share a leading axis of one or more rows, got shapes "
+            f"{[leaf.shape for leaf in jax.tree.leaves(arrays)]}."
+        )
+    return lengths.pop()
+
+
+def as_data(data: PyTree) -> AbstractData:
+    """Arrays become `DeviceData`, memory maps `MappedData`; data stay as they are."""
+    if isinstance(data, AbstractData):
+        return data
+    if any(isinstance(leaf, np.memmap) for leaf in jax.tree.leaves(data)):
+        return MappedData(data)
+    arrays = jax.tree.map(_held, data)
+    count_rows(arrays)
+    return DeviceData(arrays)
+
+
+def _held(leaf: Any) -> Array:
+    """The array with JAX, if JAX's integers can hold its values."""
+    array = jnp.asarray(leaf)
+    if jnp.issubdtype(array.dtype, jnp.integer) and np.asarray(leaf).dtype != array.dtype:
+        values, limits = np.asarray(leaf), jnp.iinfo(array.dtype)
+        if values.size and (values.min() < limits.min or values.max() > limits.max):
+            raise InputError(
+                f"data must hold whole numbers that {array.dtype} can hold, got {values.min()} to "
+                f"{values.max()}: give them as floating-point numbers, or less an offset."
+            )
+    return array

@@ -1,0 +1,315 @@
+"""What to sample: a log density, with data, names and constraints where the model has them.
+
+Inside the library a position is a flat vector; only `Target` knows pytrees, names and
+constrained spaces, and `Posterior` shows them again through it.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Array, Float, PyTree
+
+from nvgd._support.compilation import compiled
+from nvgd._support.errors import (
+    InputError,
+    check_callable,
+    check_choice,
+    check_count,
+    check_kind,
+)
+from nvgd.targets.checks import check_constrain, check_data, check_likelihood, check_values
+from nvgd.targets.control_variates import Anchor, find_anchor
+from nvgd.targets.data import AbstractBatches, AbstractData, as_data
+from nvgd.targets.models import AbstractModel, Model
+from nvgd.targets.positions import (
+    Position,
+    checked_names,
+    coordinate_names,
+    flatten_positions,
+    leaf_name,
+    position_form,
+)
+from nvgd.targets.scores import Scores
+
+LogDensity = Callable[[Position], Any]
+
+# Rows in one block of a pass over all data, unless batches are larger.
+ROWS_PER_BLOCK = 1024
+
+
+class Target(eqx.Module):
+    """The density to sample, up to a constant: log p(θ) for θ in unconstrained space.
+
+    From a plain log density,
+
+        Target(log_density, dim=3)                       # of a flat vector
+        Target(log_density, example={"a": 0.0, "b": jnp.zeros(2)})   # of a pytree like `example`
+
+    or in minibatch form, where a batch of B of the N data rows gives an unbiased estimate,
+
+        log p(θ) ≈ log_prior(θ) + N/B Σ log_likelihood(θ, datum)
+
+        Target(log_prior, dim=55, log_likelihood=log_likelihood, data=data, batch_size=128)
+
+    Arguments:
+        log_density: written with `jax.numpy`; takes a position, returns a scalar. If the model's
+            parameters are constrained, it includes the log Jacobian of `constrain`. In minibatch
+            form this is the log prior.
+        dim: length of the flat position; or
+        example: a position as `log_density` takes it, any pytree of floating-point arrays.
+        log_likelihood: `(position, datum) -> scalar`, where a datum is one row of `data`.
+        data: array, or pytree of arrays, whose leading axis counts the N rows. A `np.memmap` stays
+            on the disk; a `BatchStream` reads from any iterable of batches.
+        batch_size: B; each step sees B rows, every row at most once per epoch. All N if omitted.
+        gradient: "plain", or "control_variate": the score of a batch is corrected by the scores of
+            the batch and of all data at a mode, which is searched for from `example`, or zero, when
+            the target is made. Less noise near that mode, for one more gradient per step.
+        vectorised: `log_likelihood` takes all rows of a batch at once and returns one value per
+            row; for models that share work between rows.
+        particles_at_once: evaluate this many particles together, one group after the other; bounds
+            memory and is faster where one particle's work fills the cache. All if omitted.
+        constrain: maps a position to what a person wants to see (say, exp of a log scale); used
+            for output only.
+        names: one name for each coordinate of a flat position.
+        model: what else is known of the model: a `Model` with its prior, predictions and labels.
+    """
+
+    dim: int = eqx.field(static=True)
+    names: tuple[str, ...] | None = eqx.field(static=True)
+    constrain: Callable[[Position], PyTree] | None
+    log_prior: LogDensity
+    log_likelihood: Callable[[Position, PyTree], Any] | None
+    data: AbstractData | None
+    batch_size: int | None = eqx.field(static=True)
+    vectorised: bool = eqx.field(static=True)
+    particles_at_once: int | None = eqx.field(static=True)
+    unravel: Callable[[Array], Position] | None
+    model: AbstractModel
+    anchor: Anchor | None
+
+    def __init__(
+        self,
+        log_density: LogDensity,
+        dim: int | None = None,
+        example: Position = None,
+        *,
+        log_likelihood: Callable[[Position, PyTree], Any] | None = None,
+        data: PyTree = None,
+        batch_size: int | None = None,
+        gradient: str = "plain",
+        vectorised: bool = False,
+        particles_at_once: int | None = None,
+        constrain: Callable[[Position], PyTree] | None = None,
+        names: Sequence[str] | None = None,
+        model: AbstractModel | None = None,
+    ):
+        self.dim, self.unravel = position_form(dim, example)
+        self.names = checked_names(names, self.dim, self.unravel)
+        check_callable("log_density", log_density)
+        check_callable("log_likelihood", log_likelihood, optional=True)
+        check_callable("constrain", constrain, optional=True)
+        self.log_prior, self.log_likelihood = log_density, log_likelihood
+        self.constrain = constrain
+        self.model = Model() if model is None else model
+        check_kind("model", self.model, AbstractModel, "Model(prior=...)")
+        self.anchor = None
+        self.data = None if data is None else as_data(data)
+        self.batch_size, self.vectorised = batch_size, vectorised
+        if self.data is not None and batch_size is None:
+            self.batch_size = self.data.own_batch_size
+        self.particles_at_once = particles_at_once
+        if particles_at_once is not None:
+            check_count("particles_at_once", particles_at_once)
+        check_values("log_density", lambda x: log_density(self.structure(x)), self.dim)
+        if constrain is not None:
+            check_constrain(self._show, self.dim, self.names)
+        check_data(self.data, log_likelihood is not None, self.batch_size)
+        if self.data is not None and log_likelihood is not None:
+            check_likelihood(
+                lambda x, datum: log_likelihood(self.structure(x), datum),
+                self.dim,
+                self.data.example,
+                vectorised,
+            )
+        check_choice("gradient", gradient, ("plain", "control_variate"))
+        if gradient == "control_variate":
+            if not self.is_noisy:
+                raise InputError(
+                    'gradient="control_variate" is for minibatches: give data, log_likelihood and '
+                    "batch_size."
+                )
+            start = jnp.zeros(self.dim) if example is None else ravel_pytree(example)[0]
+            self.anchor = find_anchor(self.on_all_data_at, self.curvature_on_all_data, start)
+
+    @property
+    def is_noisy(self) -> bool:
+        """Whether steps see scores that are estimated from minibatches."""
+        return self.batch_size is not None
+
+    @property
+    def num_rows(self) -> int:
+        """How many data rows the likelihood sums over; 0 without data."""
+        return 0 if self.data is None else self.data.num_rows
+
+    @property
+    def can_use_all_data(self) -> bool:
+        """Whether log densities and scores can be had from all data."""
+        return self.data is None or self.data.can_be_read_again
+
+    def batches(self, seed: int) -> AbstractBatches | None:
+        """What the steps of a run see; None if every step sees all data."""
+        if self.data is None or self.batch_size is None:
+            return None
+        return self.data.batches(self.batch_size, seed)
+
+    def batch(self, taken: PyTree) -> PyTree:
+        """The batch that one step's share of `batches` stands for; None for all data."""
+        return None if self.data is None or taken is None else self.data.batch(taken)
+
+    def blocks(self) -> Iterator[PyTree]:
+        """All data once, in parts that fit the memory."""
+        if self.data is not None:
+            yield from self.data.blocks(max(self.batch_size or 0, ROWS_PER_BLOCK))
+
+    def log_density(self, position: Float[Array, " d"], batch: PyTree = None) -> Float[Array, ""]:
+        """Log density at a flat position: exact, or estimated from `batch` if one is given."""
+        if self.anchor is None or batch is None:
+            return self.estimate(position, batch)
+        return self.anchor.corrected(lambda at: self.estimate(at, batch), position)
+
+    def estimate(self, position: Float[Array, " d"], batch: PyTree) -> Float[Array, ""]:
+        """The same without control variates."""
+        structured = self.structure(position)
+        value = jnp.asarray(self.log_prior(structured))
+        if self.log_likelihood is not None and self.data is not None:
+            rows = self.data.rows if batch is None else batch
+            if rows is None:
+                raise InputError("data that JAX does not hold are seen in batches: pass batch=.")
+            likelihood = self.log_likelihood
+            if not self.vectorised:
+                likelihood = jax.vmap(likelihood, in_axes=(None, 0))
+            terms = likelihood(structured, rows)
+            value = value + self.num_rows * jnp.mean(jnp.asarray(terms))
+        return value.astype(position.dtype)
+
+    def log_densities_and_scores(
+        self, particles: Float[Array, "n d"], batch: PyTree = None
+    ) -> Scores:
+        """Log density and score ∇log p of every particle; one gradient evaluation each."""
+        evaluate = jax.value_and_grad(lambda x: self.log_density(x, batch))
+        if self.particles_at_once is None:
+            return Scores(*jax.vmap(evaluate)(particles))
+        return Scores(*jax.lax.map(evaluate, particles, batch_size=self.particles_at_once))
+
+    def on_all_data(self, particles: Float[Array, "n d"]) -> Scores:
+        """Log densities and scores from all data, however large: block by block."""
+        if not self.is_noisy:
+            return evaluate(self, particles, None)
+        values, scores = np.zeros(len(particles)), np.zeros(particles.shape)
+        num_rows = 0
+        for block in self.blocks():
+            size = len(jax.tree.leaves(block)[0])
+            # Every block estimates the whole; weighted by their sizes, the estimates are exact.
+            # They are summed on the host, in double precision.
+            found = evaluate(self, particles, block)
+            values += size * np.asarray(found.log_densities)
+            scores += size * np.asarray(found.scores)
+            num_rows += size
+        dtype = particles.dtype
+        return Scores(jnp.asarray(values / num_rows, dtype), jnp.asarray(scores / num_rows, dtype))
+
+    def on_all_data_at(self, position: Float[Array, " d"]) -> tuple[Array, Array]:
+        """Log density and score of one position, from all data."""
+        found = self.on_all_data(position[None])
+        return found.log_densities[0], found.scores[0]
+
+    def curvature_on_all_data(
+        self, position: Float[Array, " d"], probes: Float[Array, "k d"]
+    ) -> Float[np.ndarray, "k d"]:
+        """−∇²log p times each probe, from all data, in double precision."""
+        products, num_rows = np.zeros(probes.shape), 0
+        for block in self.blocks() if self.is_noisy else (None,):
+            size = 1 if block is None else len(jax.tree.leaves(block)[0])
+            products += size * np.asarray(_curvature(self, position, block, probes))
+            num_rows += size
+        return products / num_rows
+
+    def structure(self, position: Float[Array, " d"]) -> Position:
+        """The flat position in the form that the user's log density takes."""
+        return position if self.unravel is None else self.unravel(position)
+
+    def flatten(self, positions: PyTree, name: str = "initial") -> Float[Array, "n d"]:
+        """Positions with a leading axis, in the user's form or flat, as one array."""
+        return flatten_positions(self.dim, self.unravel, positions, name)
+
+    def coordinate_names(self) -> Sequence[str]:
+        """A name for every coordinate of the flat position, as the log density has them."""
+        return coordinate_names(self.dim, self.unravel, self.names)
+
+    def _show(self, position: Float[Array, " d"]) -> PyTree:
+        structured = self.structure(position)
+        return structured if self.constrain is None else self.constrain(structured)
+
+    def present(self, particles: Float[Array, "n d"]) -> dict[str, Array]:
+        """Particles under the model's own names, in constrained space; leading axis n."""
+        shown = _show_all(self, particles)
+        if self.names is not None:
+            return {name: shown[:, i] for i, name in enumerate(self.names)}
+        leaves, _ = jax.tree_util.tree_flatten_with_path(shown)
+        return {leaf_name(path): leaf for path, leaf in leaves}
+
+    def __repr__(self) -> str:
+        parts = [f"{self.dim} coordinates"]
+        if self.num_rows:
+            seen = "all at once" if self.batch_size is None else f"in batches of {self.batch_size}"
+            parts.append(f"{self.num_rows} data rows {seen}")
+        if self.anchor is not None:
+            parts.append("control variates")
+        return f"Target({', '.join(parts)})"
+
+
+@compiled
+def evaluate(target: Target, particles: Float[Array, "n d"], batch: PyTree) -> Scores:
+    """`Target.log_densities_and_scores`, compiled: one program for starts, checks and passes."""
+    return target.log_densities_and_scores(particles, batch)
+
+
+@compiled
+def _curvature(target: Target, position: Array, block: PyTree, probes: Array) -> Array:
+    def score(at: Array) -> Array:
+        return jax.grad(lambda x: target.estimate(x, block))(at)
+
+    return -jax.vmap(lambda probe: jax.jvp(score, (position,), (probe,))[1])(probes)
+
+
+@compiled
+def _show_all(target: Target, particles: Float[Array, "n d"]) -> PyTree:
+    return jax.vmap(target._show)(particles)
+
+
+def as_target(target: Target | LogDensity, dim: int | None, example: Position) -> Target:
+    """`target` itself, or a Target built from a bare log density and `dim` or `example`."""
+    if isinstance(target, Target):
+        if dim is not None or example is not None:
+            raise InputError(
+                "dim and example describe a bare log density; a Target has its own: leave them out."
+            )
+        return target
+    if callable(target) and dim is None and example is None:
+        raise InputError(
+            "a bare log density needs dim (the length of its vector) or example (a position as it "
+            "takes it); a NumPyro model goes through nvgd.from_numpyro(model, ...)."
+        )
+    if not callable(target):
+        module = type(target).__module__.partition(".")[0]
+        way_out = ": pass nvgd.from_pymc(model)" if module == "pymc" else ""
+        raise InputError(
+            f"target must be an nvgd.Target or a log density, got a {type(target).__name__}"
+            f"{way_out}."
+        )
+    return Target(target, dim, example)

@@ -1,0 +1,246 @@
+"""Verdicts: right on exact draws and on draws that were spoilt, and what they rest on."""
+
+import json
+import re
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import nvgd
+from nvgd.densities import Banana, Funnel, Gaussian, GaussianMixture
+from nvgd.posterior.diagnostics.agreement import r_hat
+from nvgd.posterior.diagnostics.held_out import held_out_discrepancy
+from nvgd.posterior.diagnostics.measures import (
+    kernel_test,
+    mean_scores,
+    num_distinct,
+    overall_ratio,
+    principal_ratios,
+    standardise,
+    variance_ratios,
+)
+from nvgd.posterior.diagnostics.trend import trend
+from nvgd.running.starts import AbstractStart
+
+TEN = Gaussian(np.arange(10.0), np.geomspace(0.01, 100.0, 10))
+UNIT = nvgd.Target(Gaussian([1.0, -1.0], [1.0, 1.0]).log_density, dim=2)
+
+pytestmark = pytest.mark.xdist_group("diagnostics")
+
+
+def given(density, particles, history=None):
+    target = nvgd.Target(density.log_density, dim=density.dim)
+    particles = jnp.asarray(particles, jnp.float32)
+    return nvgd.Posterior(particles, history or {}, {}, "completed", 1, "given", 100, target)
+
+
+def draws(density, num, seed=0):
+    return np.array(density.sample(jax.random.key(seed), num), np.float64)
+
+
+def ratio(factor, density, num=100):
+    x = draws(density, num)
+    return given(density, x.mean(axis=0) + factor * (x - x.mean(axis=0)))
+
+
+def test_exact_draws_are_converged():
+    for density in (Gaussian([0.0], [1.0]), TEN, Banana(), Funnel(2)):
+        diagnosis = given(density, draws(density, 100)).diagnose()
+        assert diagnosis.converged, (density, diagnosis)
+        assert not any(check.is_alarm for check in diagnosis.checks.values())
+        assert "would not have been noticed" in diagnosis.advice
+
+
+@pytest.mark.parametrize(
+    ("posterior", "verdict", "reason"),
+    [
+        (ratio(0.7, TEN), "variance too small", r"is 0\.4\d ± .* where 1 belongs"),
+        (ratio(1.4, TEN), "diverged", "spread wider than the target"),
+        (ratio(0.5, Gaussian([0.0], [1.0])), "variance too small", "too close together"),
+        (given(TEN, draws(TEN, 100) + 2.0), "not yet", "beside the target: the mean score along"),
+        (given(TEN, draws(TEN, 100)[np.arange(100) % 9]), "variance too small", "only 9 of 100"),
+        (given(TEN, draws(TEN, 7)), "not yet", "7 particles are too few to tell"),
+    ],
+    ids=["narrow", "wide", "narrow in one dimension", "beside", "copies", "few"],
+)
+def test_spoilt_draws_are_told_from_exact_ones(posterior, verdict, reason):
+    diagnosis = posterior.diagnose()
+    assert diagnosis.verdict == verdict
+    assert re.search(reason, diagnosis.reason), diagnosis.reason
+    assert diagnosis.advice
+    data = json.loads(json.dumps(diagnosis.to_dict()))
+    assert data["verdict"] == verdict
+    assert set(data["checks"]) == set(diagnosis.checks)
+    assert str(diagnosis).startswith(f"{verdict}: ")
+
+
+def test_a_direction_that_collapsed_is_found_among_ten():
+    x = draws(TEN, 200)
+    turn = np.linalg.qr(np.random.default_rng(0).normal(size=(10, 10)))[0]
+    standard = (x - np.asarray(TEN.mean)) / np.sqrt(np.diag(TEN.covariance))
+    spoilt = standard - 0.8 * np.outer(standard @ turn[0], turn[0])
+    posterior = given(Gaussian(np.zeros(10), np.ones(10)), spoilt)
+    diagnosis = posterior.diagnose()
+    assert diagnosis.verdict == "variance too small"
+    check = diagnosis.checks["variance ratio by direction"]
+    assert check.where == "principal direction 10"
+    assert np.isclose(check.value, 0.04, atol=0.02)
+
+
+def test_particles_that_balance_each_other_are_no_alarm():
+    """As a flow leaves them: of exactly unit covariance, narrow in a fold where wide elsewhere."""
+    for seed in range(10):
+        x = np.random.default_rng(seed).normal(size=(100, 3))
+        x = x - x.mean(axis=0)
+        x = np.linalg.solve(np.linalg.cholesky(np.cov(x.T)), x.T).T
+        assert np.all(np.abs(principal_ratios(x, -x).significances) < 1)
+
+
+def test_identities_are_what_they_say():
+    """For a normal target of unit variance: mean score −shift, ratios the variances."""
+    x = np.random.default_rng(1).normal(size=(20_000, 3)) * [0.5, 1.0, 2.0] + [0.0, 0.3, 0.0]
+    ratios = variance_ratios(x, -x)
+    assert np.allclose(ratios.values, [0.25, 1.0, 4.0], rtol=0.05)
+    assert np.allclose(ratios.errors, np.sqrt(2 / 20_000) * np.array([0.25, 1.0, 4.0]), rtol=0.1)
+    assert np.allclose(principal_ratios(x, -x).values.sum(), 5.25, rtol=0.05)
+    view = standardise(x, -x)
+    assert np.isclose(overall_ratio(view).values[0], 5.25 / 3, rtol=0.05)
+    found = np.abs(mean_scores(standardise(x[:, 1:2], -x[:, 1:2])).values[0])
+    assert np.isclose(found, 0.3, atol=0.03)
+
+
+def test_the_held_out_discrepancy_is_half_the_squared_field():
+    """½E|∇log p − ∇log q|² = ½Σ(1 − r)² for variances r times the target's, in units of q."""
+    x = np.random.default_rng(2).normal(size=(4000, 2)) * np.sqrt([0.5, 1.5])
+    found = held_out_discrepancy(standardise(x, -x))
+    assert abs(found.value - 0.25) < 3 * found.error + 0.01
+    exact = np.random.default_rng(3).normal(size=(4000, 2))
+    at_rest = held_out_discrepancy(standardise(exact, -exact))
+    assert at_rest.significance < 2
+    assert abs(at_rest.value) < 0.02
+
+
+def test_more_dimensions_than_particles():
+    x = np.random.default_rng(4).normal(size=(60, 300))
+    good, narrow = standardise(x, -x), standardise(0.7 * x, -0.7 * x)
+    assert held_out_discrepancy(good).significance < 2
+    assert held_out_discrepancy(narrow).significance > 5
+    assert not len(principal_ratios(x, -x).values)
+    assert kernel_test(good).share_above > 0.01
+
+
+def test_copies_are_not_distinct():
+    x = np.random.default_rng(5).normal(size=(200, 2))
+    assert num_distinct(standardise(x, -x)) > 190
+    copies = x[np.arange(200) % 10]
+    assert np.isclose(num_distinct(standardise(copies, -copies)), 10, atol=0.5)
+
+
+def test_r_hat_sees_location_and_spread():
+    rng = np.random.default_rng(6)
+    same = [rng.normal(size=(200, 2)) for _ in range(4)]
+    assert np.all(r_hat(same) < 1.03)
+    assert r_hat([same[0], same[1] + [0.0, 2.0]])[1] > 1.3
+    assert r_hat([same[0], same[1] * [5.0, 1.0]])[0] > 1.1
+
+
+def test_a_trend_says_how_much_longer():
+    path = -10 * np.exp(-np.arange(200) / 100)
+    found = trend(path, noise=0.05)
+    assert found is not None
+    assert found.significance > 10
+    # Windows are fifty steps long: their drift then is about the error.
+    last = 150 + found.num_steps_more
+    assert 10 * np.exp(-last / 100) * (np.exp(0.5) - 1) < 2.5 * found.error
+    assert found.num_steps_more < 500
+    assert trend(path[:5], noise=0.1) is None
+    still = trend(np.random.default_rng(7).normal(size=400), noise=0.1)
+    assert still is not None
+    assert abs(still.significance) < 3
+
+
+def test_too_few_steps_and_as_many_as_advised():
+    options = {"num_particles": 100, "progress": False}
+    far = nvgd.Jittered(5.0 * jnp.ones(2))
+    early = nvgd.sample(UNIT, nvgd.SVGD(0.3), num_steps=14, initial=far, **options)
+    diagnosis = early.diagnose()
+    assert diagnosis.verdict == "not yet"
+    advised = int(diagnosis.advice.split("num_steps=")[1].split(".")[0])
+    assert 14 < advised <= 140
+    assert "alarm" in str(diagnosis)
+    late = nvgd.sample(UNIT, nvgd.SVGD(0.3), num_steps=300, **options)
+    assert late.diagnose(num_replicates=1).converged
+
+
+def test_ensembles_in_different_modes():
+    modes = GaussianMixture([[-6.0, 0.0], [6.0, 0.0]])
+
+    class OneSide(AbstractStart):
+        def draw(self, target, num, key):
+            side = 6.0 * jax.random.rademacher(key, (), float)
+            return side + jax.random.normal(key, (num, target.dim))
+
+    posterior = nvgd.sample(
+        modes.log_density,
+        nvgd.ULA(0.1),
+        dim=2,
+        initial=OneSide(),
+        num_steps=200,
+        progress=False,
+    )
+    assert posterior.diagnose().converged
+    diagnosis = posterior.diagnose(num_replicates=3)
+    assert diagnosis.verdict == "multimodal disagreement"
+    assert "R-hat of x[0]" in diagnosis.reason
+
+
+def test_minibatches_files_and_what_cannot_be_replicated(tmp_path):
+    rows = np.linspace(-1.0, 3.0, 50).astype(np.float32)
+    target = nvgd.Target(
+        lambda at: -0.5 * at["mean"] ** 2,
+        example={"mean": 0.0},
+        log_likelihood=lambda at, row: -0.5 * (row - at["mean"]) ** 2,
+        data=rows,
+        batch_size=10,
+    )
+    start = {"mean": 0.1 * np.arange(20)}
+    posterior = nvgd.sample(
+        target, nvgd.SGLD(2e-3), initial=start, num_steps=60, thin=20, progress=False
+    )
+    diagnosis = posterior.diagnose()
+    assert diagnosis.checks["variance ratio by coordinate"].where == "mean"
+    posterior.save(tmp_path / "run.npz")
+    loaded = nvgd.load(tmp_path / "run.npz")
+    assert loaded.diagnose().verdict == diagnosis.verdict
+    with pytest.raises(nvgd.InputError, match="num_replicates runs the sampler again, which only"):
+        loaded.diagnose(num_replicates=1)
+    with pytest.raises(nvgd.InputError, match="this run started from particles of your own"):
+        posterior.diagnose(num_replicates=1)
+    with pytest.raises(nvgd.InputError, match="num_replicates must be a whole number ≥ 0"):
+        posterior.diagnose(num_replicates=-1)
+
+
+def test_a_run_that_stopped_has_diverged():
+    with pytest.warns(nvgd.RunStoppedWarning):
+        posterior = nvgd.sample(
+            lambda x: -jnp.sum(x**4), nvgd.ULA(2.0), dim=2, num_steps=50, progress=False
+        )
+    diagnosis = posterior.diagnose()
+    assert diagnosis.verdict == "diverged"
+    assert "stopped at step" in diagnosis.reason
+    assert "step size ten times smaller" in diagnosis.advice
+
+
+def test_states_of_one_chain_are_thinned_until_they_are_independent():
+    rng = np.random.default_rng(8)
+    chain = np.zeros((3000, 1))
+    for i in range(1, len(chain)):
+        chain[i] = 0.95 * chain[i - 1] + np.sqrt(1 - 0.95**2) * rng.normal()
+    target = nvgd.Target(Gaussian([0.0], [1.0]).log_density, dim=1)
+    posterior = nvgd.Posterior(jnp.asarray(chain), {}, {}, "completed", 3000, "ULA", 1, target)
+    diagnosis = posterior.diagnose()
+    assert diagnosis.converged
+    # The autocorrelation time is 39.
+    assert 30 < 3000 / diagnosis.checks["distinct particles"].value < 60

@@ -1,0 +1,200 @@
+"""What goes wrong around a run: nothing is corrupted, the last good state is kept."""
+
+import contextlib
+import os
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import warnings
+from datetime import timedelta
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import nvgd
+
+TARGET = nvgd.Target(lambda x: -0.5 * jnp.sum(x**2), dim=2)
+OPTIONS = {"num_particles": 10, "num_steps": 60, "progress": False}
+
+pytestmark = pytest.mark.xdist_group("faults")
+
+
+def run(**options):
+    return nvgd.sample(TARGET, nvgd.ULA(), **{**OPTIONS, **options})
+
+
+@pytest.fixture(scope="module")
+def undisturbed():
+    return run()
+
+
+def at_step(number, action):
+    def callback(state):
+        if state.step == number:
+            action()
+
+    return {"callback": callback, "metrics_every": 10}
+
+
+@contextlib.contextmanager
+def small_files():
+    """As on a disk that is full: no file may have more than a kilobyte."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+
+    def limit():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1000, before[1]))
+
+    try:
+        yield limit
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, handler)
+
+
+def test_a_full_disk_costs_checkpoints_and_nothing_else(undisturbed, tmp_path):
+    options = {"checkpoint": tmp_path, "checkpoint_every": 10}
+    with small_files() as limit, warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        posterior = run(**at_step(30, limit), **options)
+    messages = {str(w.message) for w in caught if w.category is nvgd.CheckpointWarning}
+    assert len(messages) >= 3
+    assert all("The run goes on" in message and "make room" in message for message in messages)
+    assert np.array_equal(posterior.particles, undisturbed.particles)
+    # No half-written file, and the checkpoints before the fault can be used.
+    assert [path.name for path in sorted(tmp_path.iterdir())] == [
+        "checkpoint-000000000010.npz",
+        "checkpoint-000000000020.npz",
+    ]
+    assert np.array_equal(run(**options).particles, undisturbed.particles)
+
+
+def test_a_directory_that_disappears(undisturbed, tmp_path):
+    directory = tmp_path / "gone"
+    with pytest.warns(nvgd.CheckpointWarning, match="No such file"):
+        posterior = run(
+            **at_step(30, lambda: shutil.rmtree(directory)),
+            checkpoint=directory,
+            checkpoint_every=10,
+        )
+    assert np.array_equal(posterior.particles, undisturbed.particles)
+
+
+def test_a_place_where_nothing_can_be_written_is_refused_at_once(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(nvgd.InputError, match="checkpoint must be a directory that can be written"):
+        run(checkpoint=tmp_path / "file")
+
+
+def test_foreign_files_among_checkpoints_are_refused_and_left_alone(undisturbed, tmp_path):
+    foreign = tmp_path / "checkpoint-000000000055.npz"
+    np.savez(foreign, something=np.zeros(3))
+    content = foreign.read_bytes()
+    with pytest.raises(nvgd.InputError, match="damaged or not a file of nvgd"):
+        run(checkpoint=tmp_path)
+    posterior = tmp_path / "checkpoint-000000000056.npz"
+    undisturbed.save(posterior)
+    with pytest.raises(nvgd.InputError, match="holds a posterior"):
+        run(checkpoint=tmp_path)
+    assert foreign.read_bytes() == content
+
+
+def test_clocks_that_jump_change_nothing(undisturbed, tmp_path, monkeypatch):
+    jumps = iter(range(10**9))
+    monkeypatch.setattr(time, "time", lambda: 1e9 * (-1) ** next(jumps))
+    every = timedelta(microseconds=1)
+    posterior = run(checkpoint=tmp_path, checkpoint_every=every, **at_step(30, lambda: None))
+    assert np.array_equal(posterior.particles, undisturbed.particles)
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_a_log_density_that_raises_after_a_while_ends_the_run_at_its_last_good_state(tmp_path):
+    calls = iter(range(400))
+
+    def check(x):
+        if next(calls, None) is None:
+            raise ConnectionError("the simulator is gone")
+        return np.float32(0.0)
+
+    @jax.custom_jvp
+    def simulated(x):
+        shape = jax.ShapeDtypeStruct((), jnp.float32)
+        return jax.pure_callback(check, shape, x, vmap_method="sequential")
+
+    simulated.defjvp(lambda primals, tangents: (simulated(*primals), jnp.zeros(())))
+    target = nvgd.Target(lambda x: -0.5 * jnp.sum(x**2) + simulated(x), dim=2)
+    options = {**OPTIONS, "checkpoint": tmp_path, "checkpoint_every": 5}
+    with pytest.warns(nvgd.RunStoppedWarning, match="raised an error .*the simulator is gone"):
+        posterior = nvgd.sample(target, nvgd.ULA(), **options)
+    assert 0 < posterior.num_steps < 60
+    assert np.all(np.isfinite(posterior.particles))
+    # Mended, it goes on, and ends where it would have ended.
+    calls = iter(range(10**9))
+    again = nvgd.sample(target, nvgd.ULA(), **options)
+    assert again.completed
+    assert np.allclose(again.particles, run().particles, atol=1e-6)
+
+
+INTERRUPTED = """
+import signal
+import sys
+import jax.numpy as jnp
+import nvgd
+# What is started in the background inherits that it is ignored.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+print("ready", flush=True)
+nvgd.sample(
+    lambda x: -0.5 * jnp.sum(x**2), nvgd.ULA(), dim=2, num_steps=10**9, num_particles=10,
+    checkpoint=sys.argv[1], checkpoint_every=1000, progress=False,
+)
+"""
+
+
+def test_ctrl_c_ends_a_run_at_once_and_leaves_whole_checkpoints(tmp_path):
+    process = subprocess.Popen(
+        [sys.executable, "-c", INTERRUPTED, tmp_path], stderr=subprocess.PIPE, text=True
+    )
+    deadline = time.monotonic() + 100
+    while len(list(tmp_path.glob("checkpoint-*"))) < 2 and time.monotonic() < deadline:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    interrupted_at = time.monotonic()
+    try:
+        _, errors = process.communicate(timeout=30)
+    finally:
+        process.kill()
+    assert time.monotonic() - interrupted_at < 10
+    assert "KeyboardInterrupt" in errors
+    assert process.returncode in (1, -signal.SIGINT)
+    names = [path.name for path in tmp_path.iterdir() if not path.name.startswith(".")]
+    reached = max(int(name[11:-4]) for name in names)
+    density = nvgd.Target(lambda x: -0.5 * jnp.sum(x**2), dim=2)
+    options = {"num_particles": 10, "num_steps": reached + 10, "progress": False}
+    resumed = nvgd.sample(
+        density, nvgd.ULA(), checkpoint=tmp_path, checkpoint_every=1000, **options
+    )
+    assert resumed.num_steps == reached + 10
+    assert os.path.exists(tmp_path / f"checkpoint-{reached + 10:012d}.npz")
+
+
+def test_an_error_of_the_librarys_own_is_not_blamed_on_the_log_density(monkeypatch):
+    """A stage that raises when it is traced, after the first stage has run well."""
+
+    def fail(*arguments, **options):
+        raise ValueError("a fault of the stage")
+
+    monkeypatch.setattr("nvgd.exact.corrections._propose", fail)
+    with pytest.raises(ValueError, match="a fault of the stage"):
+        nvgd.sample(
+            lambda x: -0.5 * x @ x,
+            nvgd.NVGD(width=4, max_inner_steps=1),
+            dim=2,
+            num_particles=10,
+            num_steps=500,
+            progress=False,
+        )
