@@ -12,7 +12,7 @@ from nvgd._support.errors import (
     CheckpointWarning,
     InputError,
     MissingExtraError,
-    NotAtRestWarning,
+    NotConvergedWarning,
     RunStoppedWarning,
 )
 from nvgd._support.version import __version__ as __version__
@@ -34,7 +34,7 @@ if _TYPE_CHECKING:
     from nvgd.frontends.pymc import from_pymc
     from nvgd.posterior.transport import learn_transport
 
-# What few programs need is imported when it is first used: name → module.
+# Names that few programs need, imported on first use: name → module.
 _ON_DEMAND = {
     "densities": "nvgd.densities",
     "from_numpyro": "nvgd.frontends.numpyro",
@@ -58,7 +58,7 @@ __all__ = [
     "Laplace",
     "MissingExtraError",
     "Model",
-    "NotAtRestWarning",
+    "NotConvergedWarning",
     "ParticleFlow",
     "Posterior",
     "RunStoppedWarning",
@@ -74,7 +74,7 @@ __all__ = [
     "to_blackjax",
 ]
 
-# Submodules that carry the parts of a flow.
+# Submodules with the parts of a flow.
 _SUBMODULES = ("coordinates", "directions", "movers", "stein")
 
 

@@ -1,6 +1,6 @@
-"""Coordinates: in which a direction sees the particles.
+"""Coordinates: changes of variables x = T(u) in which a direction works.
 
-With x = T(u), a direction that works on u and the score there moves x by a preconditioned flow.
+A direction that moves u along the score of the density of u moves x by a preconditioned flow.
 """
 
 from nvgd.flow.coordinates.adaptive import Adaptive

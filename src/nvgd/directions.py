@@ -1,7 +1,8 @@
-"""Directions: ways to stand in for −∇log q.
+"""Directions: ways to approximate the unknown −∇log q.
 
-`Neural` trains a witness, `Residual` trains what a normal repulsion leaves, `Kernel` is SVGD's
-field and `Langevin` leaves all of −∇log q to noise. The others wrap a direction.
+`Neural` trains a witness, `Stochastic` trains one on several minibatches, and `Residual` trains the
+remainder after a normal repulsion. `Kernel` is SVGD's field. `Langevin` replaces −∇log q by noise.
+The others wrap a direction.
 """
 
 from nvgd.flow.aim import AbstractField, TargetView

@@ -1,4 +1,4 @@
-"""Distances of particles from draws of the target, or from the target itself."""
+"""Distances between particles and draws of the target, or the target itself."""
 
 from nvgd.evaluation.distances import (
     Reference,

@@ -1,4 +1,4 @@
-"""Movers: how particles step along their velocities."""
+"""Movers: update rules that step particles along their velocities."""
 
 from nvgd.flow.aim import Aim
 from nvgd.flow.movers.base import AbstractMover

@@ -102,22 +102,24 @@ def test_what_is_not_refused_keeps_its_shapes_and_counts_its_gradients(base):
         flow = combined(outer, inner, base, mover)
         if flow is None:
             continue
-        for target, batch in ((WHOLE, None), (BATCHED, ROWS[:4])):
-            if not fits(flow, target):
-                continue
-            num_accepted += 1
+        # Each on one target: batches where they are needed.
+        target = next((t for t in (WHOLE, BATCHED) if fits(flow, t)), None)
+        if target is None:
+            continue
+        num_accepted += 1
 
-            def twice(target=target, batch=batch, flow=flow):
-                state = flow.init(target, PARTICLES, key=KEY)
-                after, info = flow.step(target, state, batch, key=KEY)
-                return state, after, info
+        def once(target=target, flow=flow):
+            state = flow.init(target, PARTICLES, key=KEY)
+            batch = ROWS[:4] if target.is_noisy else None
+            after, info = flow.step(target, state, batch, key=KEY)
+            return state, after, info
 
-            state, after, info = eqx.filter_eval_shape(twice)
-            name = (outer, inner, base, mover)
-            assert jax.tree.structure(state) == jax.tree.structure(after), name
-            for one, other in zip(jax.tree.leaves(state), jax.tree.leaves(after), strict=True):
-                assert (one.shape, one.dtype) == (other.shape, other.dtype), name
-            assert all(leaf.shape == () for leaf in jax.tree.leaves(info)), name
+        state, after, info = eqx.filter_eval_shape(once)
+        name = (outer, inner, base, mover)
+        assert jax.tree.structure(state) == jax.tree.structure(after), name
+        for one, other in zip(jax.tree.leaves(state), jax.tree.leaves(after), strict=True):
+            assert (one.shape, one.dtype) == (other.shape, other.dtype), name
+        assert all(leaf.shape == () for leaf in jax.tree.leaves(info)), name
     assert num_accepted > 10
 
 

@@ -175,7 +175,8 @@ class Unsampled(dist.Distribution):
 
     support: Any = dist.constraints.positive
 
-    def log_prob(self, value: Any) -> Any:
+    def log_prob(self, value: Any, *args: Any, **kwargs: Any) -> Any:
+        del args, kwargs
         return -value
 
 

@@ -1,4 +1,4 @@
-"""Models that people really fit, small: with their data, as `(model, args, kwargs)`."""
+"""Small versions of common models with their data, as `(model, args, kwargs)`."""
 
 import jax
 import jax.numpy as jnp
@@ -30,7 +30,7 @@ CHOICES = (np.random.default_rng(2).random(80) < 1 / (1 + np.exp(-FEATURES[:, 0]
 
 
 def hierarchical_logistic(features, groups, choices=None):
-    num_groups = len(np.unique(groups))  # looks at its data, as many models do
+    num_groups = len(np.unique(groups))  # reads values, so data cannot be traced
     spread = numpyro.sample("spread", dist.HalfNormal(1.0))
     slope = numpyro.sample("slope", dist.Normal(0.0, 1.0).expand([2]).to_event(1))
     with numpyro.plate("group", num_groups):
@@ -45,7 +45,7 @@ def every_support():
     numpyro.sample("simplex", dist.Dirichlet(jnp.array([2.0, 3.0, 4.0])))
     numpyro.sample("positive", dist.HalfNormal(2.0))
     lower = numpyro.sample("lower", dist.Normal(0.0, 1.0))
-    numpyro.sample("bounded", dist.Uniform(lower, lower + 2.0))  # a support that moves
+    numpyro.sample("bounded", dist.Uniform(lower, lower + 2.0))  # support depends on another site
     numpyro.sample("correlation", dist.LKJ(3, 2.0))
     numpyro.sample(
         "ordered",

@@ -1,4 +1,4 @@
-"""A PyMC model that people really fit, small."""
+"""A small regression in PyMC."""
 
 import numpy as np
 import pymc as pm

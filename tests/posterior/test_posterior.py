@@ -135,46 +135,6 @@ def test_predictions_follow_the_particles(posterior):
         plain.predict()
 
 
-def test_arviz_has_every_group(posterior, thinned, tmp_path):
-    import xarray
-
-    tree = posterior.to_arviz()
-    assert set(tree.children) == {
-        "posterior",
-        "sample_stats",
-        "log_likelihood",
-        "observed_data",
-        "posterior_predictive",
-    }
-    assert tree["posterior"]["powers"].dims == ("chain", "draw", "power")
-    assert list(tree["posterior"]["power"].values) == ["one", "two"]
-    assert np.array_equal(tree["posterior"]["mean"].values, posterior.draws["mean"][None])
-    assert tree["log_likelihood"]["row"].shape == (1, 30, 40)
-    assert np.array_equal(tree["observed_data"]["value"].values, ROWS)
-    assert tree["sample_stats"]["lp"].shape == (1, 30)
-    exact = -0.5 * posterior.draws["mean"] ** 2 - 0.5 * jnp.log(posterior.draws["scale"]) ** 2
-    exact = exact + tree["log_likelihood"]["row"].values[0].sum(axis=-1)
-    assert np.allclose(tree["sample_stats"]["lp"].values[0], exact, rtol=1e-4)
-    assert tree["posterior"].attrs["status"] == "completed"
-    # A thinned run: a chain for each particle, in the order of time.
-    chains = thinned.to_arviz(predictive=False)["posterior"]["mean"].values
-    assert chains.shape == (30, 4)
-    assert np.array_equal(chains[:, -1], thinned.draws["mean"][-30:])
-    path = tmp_path / "posterior.nc"
-    tree.to_netcdf(path)
-    with xarray.open_datatree(path) as again:
-        stored = np.asarray(again["posterior/scale"])
-    assert np.array_equal(stored, tree["posterior"]["scale"].values)
-
-
-@pytest.mark.parametrize(("kind", "num_panels"), [("marginals", 4), ("pairs", 10), ("history", 3)])
-def test_plots(posterior, kind, num_panels, tmp_path):
-    figure = posterior.plot(kind)
-    assert sum(axes.get_visible() for axes in figure.axes) == num_panels
-    figure.savefig(tmp_path / "figure.png")
-    assert (tmp_path / "figure.png").stat().st_size > 5000
-
-
 def test_plots_of_chosen_names_and_of_too_many(posterior):
     assert len(posterior.plot(names=["scale"]).axes) == 1
     wide = nvgd.sample(lambda x: -x @ x, nvgd.ULA(0.1), dim=40, num_steps=1, progress=False)

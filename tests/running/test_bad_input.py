@@ -42,7 +42,7 @@ CASES = {
     "run(lambda x: jnp.log(x[0] - 9))": r"at \d+ of 100 .* 100 draws.*initial=",
     "run(initial='prior')": r"draw from its prior: pass Target\(",
     "run(initial='mode')": "initial must be one of 'prior'",
-    "run(initial=nvgd.Jittered(jnp.zeros(3)))": "the position to jitter.*must be an array",
+    "run(initial=nvgd.Jittered(jnp.zeros(3)))": "the position of Jittered.*must be an array",
     "nvgd.Laplace(scale=-1)": "scale must be a finite number > 0, got -1",
     "run(lambda x: jnp.log(x[0] - 9), initial='laplace')": "no position with a finite log density",
     "nvgd.Jittered(jnp.zeros(2), scale=0)": "scale must be a finite number > 0, got 0",
@@ -127,8 +127,8 @@ CASES = {
     "nvgd.stein.RBF('mean')": "bandwidth must be a number > 0 or \"median\", got 'mean'",
     "nvgd.stein.IMQ(-1.0)": "bandwidth must be a finite number > 0, got -1.0",
     "nvgd.SVGD(kernel='rbf')": r"kernel must be an nvgd object such as RBF\(\), got 'rbf'",
-    "nvgd.ParticleFlow(coordinates.Identity(), directions.Langevin(), movers.Optax(optax.sgd(1)))": (
-        r"Langevin adds noise .* cannot be moved by Optax: use Euler\(step_size\)"
+    "nvgd.ParticleFlow(coordinates.Diagonal(), directions.Langevin(), movers.Capped())": (
+        r"Langevin adds noise .* cannot be moved by Capped: use Euler\(step_size\)"
     ),
     # Witnesses.
     "run(flow=nvgd.NVGD.paper(witness=eqx.nn.Linear(2, 3, key=jax.random.key(0))))": (

@@ -22,7 +22,7 @@ def test_prior_draws():
     assert np.allclose(start(target, "prior").mean(axis=0), 3, atol=0.2)
     wrong = nvgd.Model(prior=lambda key, n: jnp.zeros((n, 3)))
     target = nvgd.Target(lambda x: -x @ x, dim=2, model=wrong)
-    with pytest.raises(nvgd.InputError, match=r"what prior returns must be an array"):
+    with pytest.raises(nvgd.InputError, match=r"the output of prior must be an array"):
         start(target, "prior")
 
 

@@ -75,7 +75,7 @@ def test_interrupted_runs_end_at_the_same_step(falling, tmp_path):
 
 
 def test_a_run_that_does_not_rest_takes_its_maximum():
-    with pytest.warns(nvgd.NotAtRestWarning, match="did not come to rest in 130 steps"):
+    with pytest.warns(nvgd.NotConvergedWarning, match="the run did not converge in 130 steps"):
         posterior = run(nvgd.ULA(1e-4), max_steps=130)
     assert posterior.num_steps == 130
     assert posterior.diagnose().verdict == "not yet"

@@ -106,7 +106,7 @@ def test_several_processes_give_the_answer_of_one_and_write_it_once(model, alone
     together = nvgd.load(model / f"of-{number}" / "posterior.npz").particles
     assert np.allclose(together, alone, atol=1e-4)
     # Only the first one speaks, apart from what connects them.
-    assert "Wrote the results to" in results[0][0]
+    assert "Results written to" in results[0][0]
     lines = [line for output, _, _ in results[1:] for line in output.splitlines()]
     assert all(line.startswith("[Gloo]") for line in lines)
     # Each has read half of every batch of its steps; what is read ahead at the end counts, too.

@@ -1,6 +1,6 @@
-"""Moments of the test suite's models by NUTS, for `tests/references.json`.
+"""Moments of the test suite's models by NUTS, for `tests/targets/references.json`.
 
-    python tests/make_references.py
+    PYTHONPATH=tests/helpers python tests/targets/make_references.py
 
 Four chains of NumPyro's NUTS for its models, four of PyMC's for its own. Stored are of every scalar
 mean, standard deviation, first, fifth and ninth decile, the mean's Monte Carlo error and R-hat.

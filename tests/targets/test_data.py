@@ -253,7 +253,7 @@ def test_control_variates_steady_every_method(flow):
 @pytest.mark.parametrize(
     ("build", "message"),
     [
-        (lambda m: logistic(m, None), "data on the disk are seen in batches only: give batch_size"),
+        (lambda m: logistic(m, None), "data on disk can only be used in batches: give batch_size"),
         (lambda m: logistic(BatchStream([], 3), None), "at least one batch, got an empty one"),
         (
             lambda m: logistic(BatchStream([m], 1500), 20),

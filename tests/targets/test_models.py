@@ -1,4 +1,4 @@
-"""Real models by the default method, against moments that NUTS found (`make_references.py`)."""
+"""The default method on common models, against quantiles of NUTS (`make_references.py`)."""
 
 import json
 from pathlib import Path
@@ -22,9 +22,10 @@ pytestmark = pytest.mark.xdist_group("models")
 
 
 class Switched(eqx.Module):
-    """One of several log densities, filled up with standard normal coordinates to one length.
+    """One of several log densities, padded with standard normal coordinates to the same length.
 
-    Models of about one size then share one compiled program, which takes longer than the runs.
+    Models of similar dimension then share one compiled program; compiling takes longer than
+    running.
     """
 
     number: Int[Array, ""]
@@ -49,18 +50,19 @@ def targets() -> dict[str, nvgd.Target]:
     return {**built, "regression in PyMC": nvgd.from_pymc(regression())}
 
 
-# How far the first, fifth and ninth decile may be off, in units of the distance of the outer two:
-# half as much again as the worst scalar of three seeds. The worst of ten scalars of a hundred
-# independent draws is off by .15.
+# Largest error of the first, fifth and ninth decile, in units of the distance between the first and
+# the ninth: 1.5 times the worst scalar of four seeds. For comparison: the worst of ten scalars of
+# 100 independent draws has an error of 0.15.
 TOLERANCES = {
-    "eight schools": 0.34,
-    "eight schools, not centred": 0.52,
-    "hierarchical logistic": 0.45,
-    "every support": 0.2,
-    "ordered mixture": 0.22,
-    "regression in PyMC": 0.36,
+    "eight schools": 0.52,
+    "eight schools, not centred": 0.34,
+    "hierarchical logistic": 0.32,
+    "every support": 0.26,
+    "ordered mixture": 0.18,
+    "regression in PyMC": 0.52,
 }
-# Filled up beyond ten dimensions they would lose what settles the weights of modes.
+# Models with at most this many dimensions are padded among themselves: resampling between modes,
+# which they are to test too, works in at most ten dimensions.
 SMALL = 6
 
 
@@ -80,7 +82,7 @@ def found(targets, name, seed=0) -> dict[str, Any]:
 
 
 def errors(draws, references) -> dict[str, float]:
-    """Of every scalar, the largest error of a decile."""
+    """The largest error of a decile, for every scalar."""
     result = {}
     for scalar, row in references.items():
         low, _, high = row["deciles"]

@@ -1,1 +1,1 @@
-"""What every room needs and what knows nothing of statistics: errors, files, devices, arrays."""
+"""Shared utilities without statistics: errors, files, devices, random bits, tables."""

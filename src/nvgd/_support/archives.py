@@ -1,8 +1,12 @@
-"""Arrays and facts in one file: pickle-free, versioned, checksummed.
+"""Archives: arrays and metadata in one pickle-free, versioned and checksummed file.
 
-An archive is a NumPy `.npz` file. Beside its arrays it holds `header`, the UTF-8 bytes of a JSON
-object: `kind` and `version` of the format, `facts` (anything JSON can hold), `dtypes` (of arrays in
-formats that NumPy lacks, such as bfloat16, which are stored as bytes) and `sha256`, over all of it.
+An archive is a NumPy `.npz` file. Besides its arrays it holds `header`, the UTF-8 bytes of a JSON
+object with these entries:
+
+- `kind` and `version`: the format of the archive;
+- `facts`: metadata, any JSON values;
+- `dtypes`: the types of arrays that NumPy lacks, such as bfloat16, which are stored as integers;
+- `sha256`: a checksum over the rest of the header and all arrays.
 """
 
 import hashlib
@@ -29,21 +33,21 @@ Arrays = dict[str, np.ndarray]
 def write_archive(
     path: Path, kind: str, facts: Mapping[str, Any], arrays: Mapping[str, np.ndarray]
 ) -> None:
-    """Write the whole file before it takes its place."""
+    """Write an archive atomically: `path` holds the whole archive or is left as it was."""
     dtypes = {name: array.dtype.name for name, array in arrays.items() if array.dtype.kind == "V"}
     stored = {
         name: array.view(f"u{array.dtype.itemsize}") if name in dtypes else array
         for name, array in arrays.items()
     }
     header = {"kind": kind, "version": VERSION, "facts": dict(facts), "dtypes": dtypes}
-    # Through JSON and back: what is checked is what will be read.
+    # A JSON round trip, so that the checksum covers exactly what `read_archive` parses.
     header = json.loads(json.dumps(header))
     text = json.dumps({**header, "sha256": _checksum(header, stored)})
 
     header_bytes = {HEADER: np.frombuffer(text.encode(), np.uint8)}
 
     def write(temporary: Path) -> None:
-        # An open file: to a name, NumPy would add its ending.
+        # An open file, because NumPy may append `.npz` to a path.
         with temporary.open("wb") as file:
             np.savez(file, allow_pickle=False, **header_bytes, **stored)
 
@@ -51,7 +55,7 @@ def write_archive(
 
 
 def read_archive(path: Path, kind: str) -> tuple[dict[str, Any], Arrays]:
-    """Facts and arrays of a file that is whole and of this kind; InputError otherwise."""
+    """Read facts and arrays; raise InputError if the file is damaged or of another kind."""
     try:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
             arrays = dict(stored)
@@ -62,17 +66,17 @@ def read_archive(path: Path, kind: str) -> tuple[dict[str, Any], Arrays]:
         )
     except FileNotFoundError:
         raise InputError(f"there is no file {str(path)!r}.") from None
-    except Exception as error:  # what a damaged file raises depends on where it is damaged
+    except Exception as error:  # the error depends on where the file is damaged
         raise InputError(
             f"{str(path)!r} is damaged or not a file of nvgd: {first_line(error)}"
         ) from error
     if found_kind != kind or version != VERSION:
         raise InputError(
-            f"{str(path)!r} holds a {found_kind} of version {version}; wanted is a {kind} of "
+            f"{str(path)!r} holds a {found_kind} of version {version}; expected a {kind} of "
             f"version {VERSION}."
         )
     if checksum != _checksum(header, arrays):
-        raise InputError(f"{str(path)!r} is damaged: its checksum does not fit its content.")
+        raise InputError(f"{str(path)!r} is damaged: its checksum does not match its content.")
     for name, dtype in dtypes.items():
         arrays[name] = arrays[name].view(jnp.dtype(dtype))
     return facts, arrays
@@ -88,16 +92,17 @@ def _checksum(header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> st
 
 
 def tree_to_arrays(tree: PyTree, prefix: str) -> Arrays:
-    """The arrays of a pytree under numbered names; typed keys as their data."""
+    """The arrays of a pytree under numbered names; typed keys become their key data."""
     leaves = jax.tree.leaves(eqx.filter(tree, eqx.is_array))
     plain = [jax.random.key_data(leaf) if _is_key(leaf) else leaf for leaf in leaves]
     return {f"{prefix}/{i}": np.asarray(leaf) for i, leaf in enumerate(plain)}
 
 
 def arrays_to_tree(like: PyTree, arrays: Mapping[str, np.ndarray], prefix: str) -> PyTree:
-    """The pytree again, in the form of `like`, whose arrays may be shapes only.
+    """Rebuild a pytree from the output of `tree_to_arrays`; raise InputError if it does not fit.
 
-    InputError if it does not fit.
+    Arguments:
+        like: a pytree of the same structure, with arrays or `jax.ShapeDtypeStruct` leaves.
     """
     parts, rest = eqx.partition(like, _has_shape)
     leaves, structure = jax.tree.flatten(parts)

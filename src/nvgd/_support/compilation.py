@@ -1,4 +1,4 @@
-"""Compiled programs: kept on disk for the next process, dropped in this one when there are many."""
+"""Compiled programs: cached on disk across processes, and dropped from memory beyond a limit."""
 
 from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar
@@ -8,9 +8,10 @@ import jax
 
 from nvgd._support.files import cache_directory
 
-# Smaller programs are compiled faster than a cache of thousands of files is looked after.
+# Programs that compile faster than this are not cached on disk: thousands of small files cost more
+# than they save.
 LEAST_SECONDS = 0.1
-# A program of a run takes about 1,400 of the 65,530 maps of memory that Linux grants a process.
+# One program of a run takes about 1,400 of the 65,530 memory maps that Linux grants a process.
 MOST_PROGRAMS = 16
 
 Inputs = ParamSpec("Inputs")
@@ -20,23 +21,23 @@ _functions: list[Any] = []
 
 
 def compiled(function: Callable[Inputs, Output]) -> Callable[Inputs, Output]:
-    """`eqx.filter_jit` for functions of a target, with programs that `make_room` can drop."""
+    """`eqx.filter_jit` for functions of a target; `make_room` can drop its compiled programs."""
     jitted = eqx.filter_jit(function)
     _functions.append(jitted)
     return jitted
 
 
 def num_programs() -> int:
-    """Of the function that has the most."""
+    """The largest number of programs that any one function holds."""
     return max((cache._cache_size() for cache in _caches()), default=0)
 
 
 def make_room() -> None:
-    """Drop the programs of all targets if there are many.
+    """Drop the compiled programs of all targets if a function holds more than `MOST_PROGRAMS`.
 
-    Every log density has programs of its own, which JAX keeps for as long as the process lives. Who
-    samples from one after the other (folds of data, simulated data sets) would see the process die
-    after some thirty of them, when the operating system has no room for another program.
+    Every log density has its own programs, which JAX keeps until the process ends. Without this
+    function, a process that samples from many targets in turn (cross-validation folds, simulated
+    data sets) dies after about thirty of them, when it runs out of memory maps.
     """
     if num_programs() <= MOST_PROGRAMS:
         return
@@ -45,17 +46,17 @@ def make_room() -> None:
 
 
 def _caches() -> list[Any]:
-    # Equinox has no public name for them. One that calls them otherwise keeps all programs, as it
-    # does without `make_room`, which the tests would tell.
+    # Equinox has no public access to these caches. If a later version renames them, all programs
+    # are kept, and the tests of `make_room` fail.
     found = [getattr(function, "_cached", None) for function in _functions]
     return [cache for cache in found if hasattr(cache, "_cache_size")]
 
 
 def keep_compiled_programs() -> None:
-    """Turn JAX's persistent compilation cache on, in the user's cache directory.
+    """Turn on JAX's persistent compilation cache, in the user's cache directory.
 
-    What the user has set comes first: `JAX_ENABLE_COMPILATION_CACHE=false` switches it off, and
-    `JAX_COMPILATION_CACHE_DIR` moves it.
+    JAX's own settings take precedence: `JAX_ENABLE_COMPILATION_CACHE=false` switches the cache
+    off, and `JAX_COMPILATION_CACHE_DIR` moves it.
     """
     if jax.config.values["jax_compilation_cache_dir"] is not None:
         return
@@ -63,7 +64,7 @@ def keep_compiled_programs() -> None:
     try:
         directory.mkdir(parents=True, exist_ok=True)
     except OSError:
-        # A home that cannot be written to costs compilation time, not the run.
+        # Without a writable home directory, programs are compiled again in every process.
         return
     jax.config.update("jax_compilation_cache_dir", str(directory))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", LEAST_SECONDS)

@@ -1,8 +1,8 @@
-"""Where arrays live: the only file that names devices.
+"""Placement of arrays on devices; no other module handles devices.
 
-Particles are split along their axis, data rows along a second one if the mesh has it; everything
-else is replicated. JAX's partitioner does the rest: sums over particles become sums across devices.
-`against_all` says what it cannot know, how pairs of particles meet.
+Particles are split along the mesh axis "particles", data rows along the axis "data" if the mesh has
+one; everything else is replicated. JAX's partitioner turns sums over particles into sums across
+devices. Computations over pairs of particles are the exception and go through `against_all`.
 """
 
 import contextlib
@@ -28,14 +28,14 @@ Tree = TypeVar("Tree")
 def device_mesh(
     particles: int | None = None, *, data: int = 1, devices: Sequence[Any] | None = None
 ) -> Mesh:
-    """Devices in a grid, for `sample(..., devices=)`.
+    """A mesh of devices for `sample(..., devices=)`, with the axes "particles" and "data".
 
         device_mesh(4, data=2)     # eight devices: a quarter of the particles and half of the rows
 
     Arguments:
-        particles: devices along the axis of particles; as many as there are if omitted.
-        data: devices along the axis of data rows.
-        devices: all devices of all processes if omitted.
+        particles: number of devices along the particle axis; as many as fit if omitted.
+        data: number of devices along the axis of data rows.
+        devices: the devices to use; all devices of all processes if omitted.
     """
     found = list(jax.devices() if devices is None else devices)
     check_count("data", data)
@@ -55,13 +55,16 @@ def device_mesh(
 
 @dataclasses.dataclass(frozen=True)
 class Placement:
-    """Where the arrays of a run live; without a mesh, where JAX puts them."""
+    """Placement of a run's arrays on a mesh; JAX's default placement if there is none."""
 
     mesh: Mesh | None = None
 
     @classmethod
     def of(cls, devices: Devices) -> "Placement":
-        """From a number of devices, a list of them, or a mesh."""
+        """The placement for a number of devices, a list of devices, or a mesh.
+
+        None means the default device, or all devices if there are several processes.
+        """
         if devices is None:
             return cls(device_mesh() if jax.process_count() > 1 else None)
         if isinstance(devices, Mesh):
@@ -85,14 +88,16 @@ class Placement:
         )
 
     def size(self, axis: str) -> int:
-        """Devices along an axis."""
+        """Number of devices along an axis."""
         return 1 if self.mesh is None else dict(self.mesh.shape).get(axis, 1)
 
     def check(self, num_particles: int, num_rows: int | None, batch_size: int | None) -> None:
-        """Refuse what cannot be split evenly.
+        """Refuse particles, data rows or batches that cannot be split evenly.
 
         Arguments:
-            num_rows: data rows that JAX holds, or None.
+            num_particles: number of particles.
+            num_rows: number of data rows held as JAX arrays, or None.
+            batch_size: rows per batch, or None.
         """
         if num_particles % self.size(PARTICLES):
             raise InputError(
@@ -113,7 +118,7 @@ class Placement:
 
     @contextlib.contextmanager
     def active(self) -> Iterator[None]:
-        """Programs traced inside know the mesh."""
+        """Context manager in which functions are traced with the mesh."""
         if self.mesh is None:
             yield
         else:
@@ -121,22 +126,25 @@ class Placement:
                 yield
 
     def replicate(self, tree: Tree) -> Tree:
-        """The same arrays on every device."""
+        """Replicate all arrays on every device."""
         return self._placed(tree, lambda _: PartitionSpec())
 
     def split_particles(self, tree: Tree, num_particles: int, dim: int) -> Tree:
-        """Arrays that hold one row per particle split, the rest replicated."""
+        """Split the arrays that hold one row per particle; replicate the others."""
         return self._placed(tree, self._particle_specs(num_particles, dim))
 
     def split_rows(self, tree: Tree, rows: PyTree) -> Tree:
-        """The arrays of `tree` that are among `rows` split by rows, the rest replicated."""
+        """Split the arrays of `tree` that are leaves of `rows` by rows; replicate the others."""
         split = {id(leaf) for leaf in jax.tree.leaves(rows)}
         return self._placed(
             tree, lambda leaf: self._spec(DATA) if id(leaf) in split else PartitionSpec()
         )
 
     def split_batches(self, batches: PyTree, batch_size: int) -> PyTree:
-        """Batches of several steps, of which this process has read its own rows (`batch_part`)."""
+        """Global arrays from the rows of several steps' batches that this process has read.
+
+        `batch_part` says which rows a process reads.
+        """
         if self.mesh is None:
             return batches
         sharding = NamedSharding(self.mesh, PartitionSpec(None, *self._spec(DATA)))
@@ -148,7 +156,7 @@ class Placement:
         return jax.tree.map(put, batches)
 
     def batch_part(self, batch_size: int) -> slice:
-        """Which rows of a batch this process has to read."""
+        """The rows of a batch that this process has to read."""
         if self.mesh is None or jax.process_count() == 1:
             return slice(None)
         sharding = NamedSharding(self.mesh, self._spec(DATA))
@@ -159,19 +167,19 @@ class Placement:
         return slice(min(firsts), max(ends))
 
     def constrain_particles(self, tree: Tree, num_particles: int, dim: int) -> Tree:
-        """Inside a program: arrays stay split as `split_particles` has put them."""
+        """Under `jit`: constrain arrays to the sharding of `split_particles`."""
         if self.mesh is None:
             return tree
         return self._constrained(tree, self._particle_specs(num_particles, dim))
 
     def constrain_batch(self, batch: PyTree) -> PyTree:
-        """Inside a program: each device sees its share of the batch."""
+        """Under `jit`: split a batch by rows along the data axis."""
         if self.mesh is None or self.size(DATA) == 1:
             return batch
         return self._constrained(batch, lambda _: self._spec(DATA))
 
     def gathered(self, tree: Tree) -> Tree:
-        """The whole of every array on one device, in every process."""
+        """Gather every array onto one device in each process."""
         if self.mesh is None:
             return tree
 
@@ -190,7 +198,10 @@ class Placement:
         return jax.tree.map(gather, tree)
 
     def agreed(self, number: int) -> int:
-        """The first process's number: clocks differ, and all must take the same steps."""
+        """Process 0's value of `number`, for decisions on which all processes must agree.
+
+        Such decisions may depend on clocks, which differ between processes.
+        """
         if jax.process_count() == 1:
             return number
         from jax.experimental.multihost_utils import broadcast_one_to_all
@@ -204,7 +215,8 @@ class Placement:
         shapes = ((num_particles, dim), (num_particles,), (num_particles, 1))
 
         def spec(leaf: Any) -> PartitionSpec:
-            # Recognised by shape: wherever an array lies, results are the same.
+            # Particle arrays are recognised by shape. A mistake changes the placement, never the
+            # results.
             return self._spec(PARTICLES) if leaf.shape in shapes else PartitionSpec()
 
         return spec
@@ -240,10 +252,15 @@ class Placement:
 
 
 def against_all(function: Callable[[Any, Any], PyTree], rows: Any, columns: Any) -> PyTree:
-    """`function(rows, columns)`, a sum over columns for every row, where rows may be split.
+    """Evaluate `function(rows, columns)`, a sum over columns for each row, with split particles.
 
-    Each device keeps its rows; columns go round, one device's share at a time, so that none ever
-    holds all of them.
+    Each device keeps its rows. The columns circulate among the devices in a ring, one shard at a
+    time, so that no device ever holds all of them.
+
+    Arguments:
+        function: returns one sum over the given columns per row; it is called once per shard of
+            columns, and the results are added.
+        rows, columns: pytrees of arrays whose leading axis counts particles.
     """
     mesh = jax.sharding.get_abstract_mesh()
     number = dict(mesh.shape).get(PARTICLES, 1)
@@ -268,12 +285,12 @@ def against_all(function: Callable[[Any, Any], PyTree], rows: Any, columns: Any)
 
 
 def own_devices() -> Devices:
-    """Devices for a run that this process makes alone."""
+    """Devices for a run that this process does on its own."""
     return None if jax.process_count() == 1 else jax.local_devices()[:1]
 
 
 def everywhere(values: jax.Array) -> jax.Array:
-    """Inside a program: a small array, whole, on every device."""
+    """Under `jit`: replicate a small array on every device."""
     if PARTICLES not in jax.sharding.get_abstract_mesh().axis_names:
         return values
     return jax.lax.with_sharding_constraint(values, PartitionSpec())

@@ -1,4 +1,4 @@
-"""What a person got wrong, said in one sentence, and the checks that say it."""
+"""Errors, warnings and input checks."""
 
 import importlib
 import math
@@ -10,49 +10,50 @@ from jax.core import Tracer
 
 
 class InputError(ValueError):
-    """An argument that cannot be used; the message names it, what was given and the way out."""
+    """An invalid argument; the message names it, the value given, and what is accepted."""
 
 
 class MissingExtraError(InputError, ImportError):
-    """An optional package that is not installed; the message has the line that installs it."""
+    """An optional package is not installed; the message says how to install it."""
 
 
 class RunStoppedWarning(UserWarning):
-    """A run that ended before its last step, at its last good state."""
+    """A run stopped before its last step and returned its last valid state."""
 
 
-class NotAtRestWarning(UserWarning):
-    """A run with num_steps="auto" that took its maximum without coming to rest."""
+class NotConvergedWarning(UserWarning):
+    """A run with `num_steps="auto"` reached `max_steps` without coming to rest."""
 
 
 class CheckpointWarning(UserWarning):
-    """A checkpoint that could not be read, where an earlier one could, or could not be written."""
+    """A checkpoint could not be written, or was unusable and an earlier one was used instead."""
 
 
 def first_line(error: Exception) -> str:
-    """What another library's error says, as one sentence."""
+    """The first line of another library's error message, with a full stop."""
     line = (str(error).strip() or type(error).__name__).splitlines()[0]
     return line if line.endswith(".") else line + "."
 
 
 def is_concrete(value: Any) -> bool:
-    """Whether `value` is a number known now, not one traced through `jit` or `vmap`."""
+    """Whether `value` is concrete, not a tracer of `jit`, `vmap` or `grad`."""
     return not isinstance(value, Tracer)
 
 
 def plain(value: Any) -> Any:
-    """A NumPy scalar as the Python number it stands for; anything else as it is.
+    """Convert a NumPy scalar to a Python number; return anything else unchanged.
 
-    Settings that shape a program must be plain numbers: NumPy's would be traced.
+    Settings that must be static under `eqx.filter_jit` are Python numbers; it would trace NumPy
+    scalars.
     """
     return value.item() if isinstance(value, np.generic) else value
 
 
 def check_not_traced(name: str) -> None:
-    """Refuse to run inside a function that JAX transforms."""
+    """Refuse to run inside a function that JAX is tracing."""
     from jax._src import core
 
-    # JAX has no public name for it; without it the error is JAX's own.
+    # Not part of JAX's public API. If it disappears, JAX's own tracing error is raised instead.
     is_clean = getattr(core, "trace_state_clean", lambda: True)
     if not is_clean():
         raise InputError(
@@ -62,7 +63,7 @@ def check_not_traced(name: str) -> None:
 
 
 def check_positive(name: str, value: Any, *, zero_allowed: bool = False) -> None:
-    """Refuse a scalar that is not finite and positive; traced values pass unseen."""
+    """Refuse a scalar that is not finite and positive; tracers are not checked."""
     if not is_concrete(value):
         return
     wanted = "a finite number ≥ 0" if zero_allowed else "a finite number > 0"
@@ -77,41 +78,41 @@ def check_positive(name: str, value: Any, *, zero_allowed: bool = False) -> None
 
 
 def check_fraction(name: str, value: float) -> None:
-    """Refuse what does not lie strictly between 0 and 1."""
+    """Refuse a value that does not lie strictly between 0 and 1."""
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     if not is_number or not 0 < value < 1:
         raise InputError(f"{name} must lie strictly between 0 and 1, got {value!r}.")
 
 
 def check_share(name: str, value: Any) -> None:
-    """Refuse what does not lie between 0 and 1, both allowed."""
+    """Refuse a value outside [0, 1]."""
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     if not is_number or not 0 <= value <= 1:
         raise InputError(f"{name} must lie between 0 and 1, got {value!r}.")
 
 
 def check_count(name: str, value: Any, *, minimum: int = 1) -> None:
-    """Refuse what is not a whole number of at least `minimum`."""
+    """Refuse a value that is not an integer of at least `minimum`."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < minimum:
         raise InputError(f"{name} must be a whole number ≥ {minimum}, got {value!r}.")
 
 
 def check_seed(seed: Any) -> None:
-    """Refuse what is not a whole number that JAX tells from all other seeds."""
+    """Refuse a seed that is not an integer in [0, 2³²), where JAX keeps all seeds distinct."""
     check_count("seed", seed, minimum=0)
     if seed >= 2**32:
         raise InputError(f"seed must be below 2³², got {seed}.")
 
 
 def check_choice(name: str, value: Any, accepted: Collection[str]) -> None:
-    """Refuse a word that is not among `accepted`."""
+    """Refuse a value that is not among `accepted`."""
     if value not in accepted:
         listed = ", ".join(repr(word) for word in accepted)
         raise InputError(f"{name} must be one of {listed}, got {value!r}.")
 
 
 def check_names(name: str, given: Iterable[str], known: Collection[str]) -> None:
-    """Refuse names that are not among the known ones."""
+    """Refuse names that are not among `known`."""
     if isinstance(given, str):
         raise InputError(f"{name} must be a list of names, got {given!r}: write [{given!r}].")
     unknown = [str(each) for each in given if each not in known]
@@ -120,19 +121,19 @@ def check_names(name: str, given: Iterable[str], known: Collection[str]) -> None
 
 
 def check_callable(name: str, value: Any, *, optional: bool = False) -> None:
-    """Refuse what is not a function; None passes if the argument is optional."""
+    """Refuse a value that is not callable; None passes if the argument is optional."""
     if not callable(value) and not (optional and value is None):
         raise InputError(f"{name} must be a function, got {value!r}.")
 
 
 def check_kind(name: str, value: Any, kind: type, examples: str) -> None:
-    """Refuse what is not one of the library's own objects of this kind."""
+    """Refuse a value that is not an instance of `kind`, a class of this library."""
     if not isinstance(value, kind):
         raise InputError(f"{name} must be an nvgd object such as {examples}, got {value!r}.")
 
 
 def check_transformation(name: str, value: Any) -> None:
-    """Refuse what lacks the two functions of an `optax` transformation."""
+    """Refuse a value without the `init` and `update` of an Optax transformation."""
     if not all(callable(getattr(value, method, None)) for method in ("init", "update")):
         raise InputError(
             f"{name} must be an optax transformation such as optax.adam(1e-3), got {value!r}."
@@ -140,13 +141,16 @@ def check_transformation(name: str, value: Any) -> None:
 
 
 def check_step_size(name: str, value: Any) -> None:
-    """Accept a positive number or a schedule, a function from the step number to a number."""
+    """Refuse a step size that is neither a positive number nor a schedule."""
     if not callable(value):
         check_positive(name, value)
 
 
 def positive_matrix(name: str, value: Any) -> np.ndarray:
-    """A symmetric positive definite matrix, in double precision; a vector is its diagonal."""
+    """Check that a matrix is symmetric positive definite and return it in double precision.
+
+    A vector stands for a diagonal matrix.
+    """
     matrix = np.asarray(value, np.float64)
     matrix = np.diag(matrix) if matrix.ndim == 1 else matrix
     is_square = matrix.ndim == 2 and matrix.shape[0] == matrix.shape[1] > 0
@@ -161,7 +165,7 @@ def positive_matrix(name: str, value: Any) -> np.ndarray:
 
 
 def check_matrix_fits(name: str, matrix: Any, dim: int) -> None:
-    """Refuse a square matrix of another size than the target's."""
+    """Refuse a matrix that does not have `dim` rows."""
     if len(matrix) != dim:
         raise InputError(
             f"{name} must have one row for each of the {dim} dimensions, got {len(matrix)}."
@@ -169,7 +173,7 @@ def check_matrix_fits(name: str, matrix: Any, dim: int) -> None:
 
 
 def optional_import(module: str, extra: str, purpose: str) -> Any:
-    """A package that only some need; if it is missing, the error says how to install it."""
+    """Import an optional package; if it is missing, raise an error that says how to install it."""
     try:
         return importlib.import_module(module)
     except ImportError as error:

@@ -1,4 +1,4 @@
-"""Writing results so that a file is either whole or not there."""
+"""Atomic writes, and checks of output directories."""
 
 import os
 import tempfile
@@ -7,21 +7,21 @@ from pathlib import Path
 
 from nvgd._support.errors import InputError
 
-# How the names of files that are not yet whole begin.
+# Prefix of the names of temporary files.
 TEMPORARY = ".nvgd-"
 
 
 def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
-    """Let `write` fill a temporary file of the same ending, then put it in place of `path`."""
+    """Let `write` fill a temporary file with the suffix of `path`, then rename it to `path`."""
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=TEMPORARY, suffix=path.suffix)
     os.close(handle)
     temporary = Path(name)
     try:
         write(temporary)
-        # On the disk before it takes its place: a name is never that of a file not yet written.
+        # Flush to disk before the rename, so that `path` never names an incomplete file.
         with temporary.open("rb+") as file:
             os.fsync(file.fileno())
-        # mkstemp's files are private; results are as readable as any other new file.
+        # mkstemp creates private files; give the result the permissions of any other new file.
         mask = os.umask(0)
         os.umask(mask)
         temporary.chmod(0o666 & ~mask)
@@ -31,19 +31,19 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
 
 
 def remove_temporaries(directory: Path) -> None:
-    """What writers that were killed have left behind."""
+    """Delete the temporary files of writers that were killed."""
     for path in directory.glob(f"{TEMPORARY}*"):
         path.unlink(missing_ok=True)
 
 
 def cache_directory() -> Path:
-    """Where the user's caches of this library lie; it need not exist yet."""
+    """The user's cache directory for this library; it need not exist yet."""
     base = os.environ.get("XDG_CACHE_HOME")
     return (Path(base) if base else Path.home() / ".cache") / "nvgd"
 
 
 def check_output(path: Path, argument: str = "out") -> None:
-    """Refuse now, not after the work, a directory in which nothing can be written or made."""
+    """Refuse a directory that cannot be created or written to, before any work is done."""
     try:
         existing = next(place for place in (path, *path.absolute().parents) if place.exists())
         with tempfile.TemporaryFile(dir=existing):
@@ -56,7 +56,7 @@ def check_output(path: Path, argument: str = "out") -> None:
 
 
 def output_directory(path: Path, argument: str = "out") -> Path:
-    """Create `path` if need be."""
+    """Create the directory `path` if necessary, and return it."""
     check_output(path, argument)
     path.mkdir(parents=True, exist_ok=True)
     return path

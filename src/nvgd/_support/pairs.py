@@ -9,14 +9,14 @@ from numpy.typing import ArrayLike
 
 from nvgd._support.errors import InputError
 
-# Rows and columns of pairs in memory at a time: 4 MB of 32-bit floats.
+# Rows and columns of a block of pairs: 4 MB of 32-bit floats.
 BLOCK = 1024
-# Differences of all pairs in more coordinates than this do not fit the cache.
+# With more coordinates, the differences of all pairs do not fit the cache.
 COORDINATES_AT_A_TIME = 128
 
 
 def paired_samples(x: ArrayLike, y: ArrayLike, *, minimum: int) -> tuple[Array, Array]:
-    """Two samples as arrays (n, d) and (m, d) of one floating-point type."""
+    """Check two samples and return them as arrays (n, d) and (m, d) of one floating-point type."""
     first, second = jnp.asarray(x), jnp.asarray(y)
     if first.ndim != 2 or second.ndim != 2 or first.shape[1] != second.shape[1]:
         raise InputError(
@@ -34,7 +34,7 @@ def paired_samples(x: ArrayLike, y: ArrayLike, *, minimum: int) -> tuple[Array, 
 
 
 def squared_distances(x: Float[Array, "n d"], y: Float[Array, "m d"]) -> Float[Array, "n m"]:
-    """|xᵢ − yⱼ|² from the differences themselves: no cancellation between near particles."""
+    """|xᵢ − yⱼ|², computed from differences to avoid cancellation between near particles."""
 
     def add(total: Array, parts: tuple[Array, Array]) -> tuple[Array, None]:
         ours, theirs = parts
@@ -59,7 +59,13 @@ def mean_distance(x: Float[Array, "n d"], y: Float[Array, "m d"]) -> Float[Array
 def pair_mean(
     function: Callable[[PyTree, PyTree], Array], x: PyTree, y: PyTree, *, distinct: bool = False
 ) -> Float[Array, ""]:
-    """Mean of `function` over all pairs; `distinct` leaves out pairs of equal index."""
+    """Mean of `function` over all pairs of rows.
+
+    Arguments:
+        function: maps n rows of `x` and m rows of `y` to an array (n, m).
+        x, y: samples, as arrays or pytrees of arrays.
+        distinct: leave out pairs of equal index.
+    """
     n, m = (len(jax.tree.leaves(side)[0]) for side in (x, y))
     x_blocks, y_blocks = _row_blocks(x, n), _row_blocks(y, m)
 
@@ -71,7 +77,7 @@ def pair_mean(
             counts = (row_index < n)[:, None] & (column_index < m)
             if distinct:
                 counts &= row_index[:, None] != column_index
-            # Row sums first: adding a million terms one by one would cost digits.
+            # Row sums first: one running sum over a million terms would lose digits.
             return total + jnp.sum(jnp.where(counts, function(rows, columns), 0), axis=1), None
 
         dtype = jax.tree.leaves(rows)[0].dtype
@@ -84,7 +90,7 @@ def pair_mean(
 
 
 def _row_blocks(points: PyTree, length: int) -> tuple[PyTree, Array]:
-    """Points cut into blocks of equal size, padded with zeros, and the index of each point."""
+    """Points in blocks of equal size, padded with zeros, and the index of each point."""
     size = min(BLOCK, length)
     padding = -length % size
 
@@ -96,7 +102,7 @@ def _row_blocks(points: PyTree, length: int) -> tuple[PyTree, Array]:
 
 
 def _coordinate_blocks(particles: Float[Array, "n d"]) -> Float[Array, "blocks n k"]:
-    """Blocks of coordinates, the last one padded with zeros."""
+    """Blocks of coordinates, the last padded with zeros."""
     num_blocks = -(-particles.shape[1] // COORDINATES_AT_A_TIME)
     missing = num_blocks * COORDINATES_AT_A_TIME - particles.shape[1]
     padded = jnp.pad(particles, ((0, 0), (0, missing)))

@@ -1,9 +1,9 @@
 """Fixed groups of particles, so that sorting and resampling never cross devices.
 
-Sums over particles are cheap wherever the particles are; ranking all of them, or copying any of
-them to any place, would move all particles between devices. From 512 particles on they form up to
-64 groups of 256 or more, each contiguous in memory, and ranks, random splits and rebirths stay
-within a group. Particles are exchangeable, so a group is a fair sample of all.
+Sums over particles are cheap across devices. Ranking all particles, or copying one particle to an
+arbitrary index, would move all particles between devices. From 512 particles on, particles form up
+to 64 groups of 256 or more, each contiguous in memory, and ranks, random splits and rebirths stay
+within a group. Particles are exchangeable, so each group represents all of them.
 """
 
 from collections.abc import Callable
@@ -16,12 +16,12 @@ from nvgd._support.devices import everywhere
 
 MOST_GROUPS = 64
 SMALLEST_GROUP = 256
-# Where pairs or searches are costly, an even selection of this many particles stands for all.
+# Costly computations over pairs, and searches, use an evenly spaced subset of this many particles.
 MOST_SELECTED = 2048
 
 
 def num_groups(num_particles: int) -> int:
-    """A power of two, the same on any number of devices."""
+    """The number of groups: a power of two that does not depend on the number of devices."""
     number = 1
     while (
         number < MOST_GROUPS
@@ -33,18 +33,18 @@ def num_groups(num_particles: int) -> int:
 
 
 def split_groups(values: Array) -> Array:
-    """(n, …) as (groups, n/groups, …)."""
+    """Reshape (n, …) to (groups, n/groups, …)."""
     number = num_groups(len(values))
     return values.reshape(number, len(values) // number, *values.shape[1:])
 
 
 def join_groups(values: Array) -> Array:
-    """(groups, m, …) as (groups · m, …)."""
+    """Reshape (groups, m, …) to (groups · m, …)."""
     return values.reshape(-1, *values.shape[2:])
 
 
 def by_group(function: Callable[..., PyTree], *arrays: Any) -> PyTree:
-    """Apply `function` to each group's rows of arrays of one length, and join the results."""
+    """Apply `function` to each group of rows of arrays of equal length, and join the results."""
     if num_groups(len(arrays[0])) == 1:
         return function(*arrays)
     return jax.tree.map(join_groups, jax.vmap(function)(*map(split_groups, arrays)))

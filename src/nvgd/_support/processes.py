@@ -1,4 +1,4 @@
-"""Several processes, on one host or many, that take part in one run."""
+"""Runs that span several processes, on one or more hosts."""
 
 import contextlib
 import os
@@ -11,22 +11,22 @@ import jax
 
 from nvgd._support.errors import InputError, first_line
 
-# A process that has not been heard of for so long is lost.
+# A process that sends no heartbeat for this long counts as lost.
 HEARTBEAT_SECONDS = 20
-# How long processes wait for each other at the start.
+# Timeout for all processes to connect at the start.
 START_SECONDS = 120
 
-# What collectives say of a process that does not answer; the type of the error is not always JAX's.
+# Messages of collectives about a process that does not answer; the error type is not always JAX's.
 _LOST = re.compile(r"Gloo|UNAVAILABLE|coordination service|NCCL", re.IGNORECASE)
 
 
 def join(coordinator: str | None, num_processes: int | None, process_id: int | None) -> None:
-    """Take part in a run of several processes; nothing to do if none of these are given.
+    """Join a run of several processes; do nothing if no argument is given.
 
     Arguments:
-        coordinator: HOST:PORT at which process 0 can be reached by all.
-        num_processes: how many there are.
-        process_id: which one this is, from 0.
+        coordinator: HOST:PORT of process 0, reachable from all processes.
+        num_processes: number of processes.
+        process_id: index of this process, from 0.
     """
     given = {"coordinator": coordinator, "num-processes": num_processes, "process-id": process_id}
     missing = [f"--{name}" for name, value in given.items() if value is None]
@@ -64,20 +64,20 @@ def join(coordinator: str | None, num_processes: int | None, process_id: int | N
 
 
 def is_first_process() -> bool:
-    """Whether this process is the one that writes and prints."""
+    """Whether this is process 0, which writes files and prints."""
     return jax.process_index() == 0
 
 
 @contextlib.contextmanager
 def ends_together() -> Iterator[None]:
-    """Whatever ends one of several processes ends it at once, so that the others notice.
+    """Context manager: if one of several processes fails, exit at once, so that the others notice.
 
-    An orderly end would wait for them, and they for the next step.
+    An orderly exit would wait for the other processes, which wait for this one in the next step.
     """
     try:
         yield
     except InputError:
-        # All processes find the same.
+        # Every process raises the same error and exits normally.
         raise
     except BaseException as error:
         if jax.process_count() == 1:

@@ -11,10 +11,13 @@ def systematic(
     num_draws: int,
     offset: float | Float[jax.Array, ""],
 ) -> Int[jax.Array | np.ndarray, " m"]:
-    """Row numbers drawn in proportion to the weights, each as often as its share, up to one.
+    """Indices resampled in proportion to the weights.
+
+    Index i appears `num_draws` · wᵢ/Σw times, rounded up or down.
 
     Arguments:
-        weights: non-negative, in any unit. A NumPy array gives a NumPy result.
+        weights: w, non-negative; need not be normalised. A NumPy array gives a NumPy result.
+        num_draws: number of indices to draw.
         offset: uniform on [0, 1); the only random number that systematic resampling needs.
     """
     xp = np if isinstance(weights, np.ndarray) else jnp

@@ -1,4 +1,4 @@
-"""Numbers for people: aligned text, Markdown, and mean ± standard deviation."""
+"""Text tables: aligned columns, Markdown, and mean ± standard deviation."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -10,7 +10,7 @@ Row = Sequence[str]
 
 
 def align(rows: Sequence[Row]) -> str:
-    """Columns of equal width; the first to the left, the others to the right."""
+    """Format rows as aligned columns; the first is left-aligned, the others right-aligned."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return "\n".join(
         "  ".join(
@@ -22,20 +22,20 @@ def align(rows: Sequence[Row]) -> str:
 
 
 def markdown(rows: Sequence[Row]) -> str:
-    """A Markdown table with the first row as its head."""
+    """Format rows as a Markdown table with the first row as its header."""
     lines = ["| " + " | ".join(row) + " |" for row in rows]
     rule = "|" + "|".join(" --- " if column == 0 else " ---: " for column in range(len(rows[0])))
     return "\n".join([lines[0], rule + "|", *lines[1:]])
 
 
 def deviation(runs: ArrayLike) -> Any:
-    """Standard deviation over runs, the leading axis; of a single one, none."""
+    """Standard deviation over runs, the leading axis; zero for a single run."""
     array = np.asarray(runs, np.float64)
     return array.std(axis=0, ddof=1) if len(array) > 1 else np.zeros(array.shape[1:])
 
 
 def mean_and_deviation(values: ArrayLike, digits: int) -> str:
-    """Mean ± standard deviation over runs; a single run has no spread to show."""
+    """Format mean ± standard deviation over runs; the mean alone for a single run."""
     array = np.asarray(values, np.float64)
     mean = f"{array.mean():.{digits}f}"
     return f"{mean} ± {deviation(array):.{digits}f}" if len(array) > 1 else mean

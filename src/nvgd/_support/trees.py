@@ -1,4 +1,4 @@
-"""Small things done to whole pytrees of arrays."""
+"""Functions of pytrees of arrays."""
 
 import equinox as eqx
 import jax
@@ -7,7 +7,7 @@ from jaxtyping import Array, PyTree
 
 
 def where(condition: Array, yes: PyTree, no: PyTree) -> PyTree:
-    """`yes` if the condition holds, else `no`, leaf by leaf."""
+    """`jnp.where(condition, yes, no)` for each leaf."""
     return jax.tree.map(lambda a, b: jnp.where(condition, a, b), yes, no)
 
 

@@ -1,8 +1,10 @@
-"""Test densities with exact draws and moments; all are normalised.
+"""Normalised test densities with exact draws and moments.
 
-target = nvgd.densities.Funnel(2)
-posterior = nvgd.sample(target.log_density, dim=target.dim)
-nvgd.metrics.energy_distance(posterior.particles, target.sample(jax.random.key(1), 2000))
+For example, to compare particles with exact draws:
+
+    target = nvgd.densities.Funnel(2)
+    posterior = nvgd.sample(target.log_density, dim=target.dim)
+    nvgd.metrics.energy_distance(posterior.particles, target.sample(jax.random.key(1), 2000))
 """
 
 import math
@@ -21,7 +23,7 @@ from nvgd._support.errors import InputError, check_count, check_positive
 
 
 class AbstractDensity(eqx.Module):
-    """A normalised density that can be drawn from exactly."""
+    """A normalised density with exact draws."""
 
     dim: eqx.AbstractVar[int]
 
@@ -45,7 +47,12 @@ class AbstractDensity(eqx.Module):
 
 
 class Gaussian(AbstractDensity):
-    """N(mean, covariance); a vector of variances stands for a diagonal matrix."""
+    """The normal distribution N(mean, covariance).
+
+    Arguments:
+        mean: d numbers.
+        covariance: a (d, d) matrix; a vector of d variances stands for a diagonal matrix.
+    """
 
     centre: Float[Array, " d"]
     cholesky: Float[Array, "d d"]
@@ -56,7 +63,7 @@ class Gaussian(AbstractDensity):
         mean: ArrayLike,
         covariance: ArrayLike,
     ):
-        # In double precision: single loses the small directions of an ill-conditioned matrix.
+        # Double precision: single loses the small eigenvalues of an ill-conditioned matrix.
         centre, matrix = np.asarray(mean, np.float64), np.asarray(covariance, np.float64)
         matrix = np.diag(matrix) if matrix.ndim == 1 else matrix
         if centre.ndim != 1 or matrix.shape != (len(centre), len(centre)):
@@ -77,7 +84,12 @@ class Gaussian(AbstractDensity):
     def ill_conditioned(
         cls, dim: int = 50, smallest: float = 1e-4, largest: float = 1.0
     ) -> "Gaussian":
-        """The paper's: mean zero, variances spaced logarithmically from `smallest` to `largest`."""
+        """The paper's ill-conditioned Gaussian: mean zero, logarithmically spaced variances.
+
+        Arguments:
+            dim: d.
+            smallest, largest: the extreme variances.
+        """
         check_count("dim", dim)
         check_positive("smallest", smallest)
         check_positive("largest", largest)
@@ -106,7 +118,12 @@ class Gaussian(AbstractDensity):
 
 
 class Funnel(AbstractDensity):
-    """Neal's funnel: x₁ ~ N(0, 3²), xᵢ ~ N(0, e^{x₁}) for i > 1 (paper, eq. 5)."""
+    """Neal's funnel: x₁ ~ N(0, s²), xᵢ ~ N(0, e^{x₁}) for i > 1 (paper, eq. 5).
+
+    Arguments:
+        dim: d ≥ 2.
+        scale: s, 3 in the paper.
+    """
 
     dim: int = eqx.field(static=True, default=2)
     scale: float = 3.0
@@ -116,13 +133,13 @@ class Funnel(AbstractDensity):
         check_positive("scale", self.scale)
 
     def log_density(self, x):
-        """Normal in x₁, normal in the rest with variance e^{x₁}."""
+        """Normal in x₁; normal with variance e^{x₁} in the other coordinates."""
         return norm.logpdf(x[0], scale=self.scale) + jnp.sum(
             norm.logpdf(x[1:], scale=jnp.exp(x[0] / 2))
         )
 
     def sample(self, key, num_draws):
-        """Ancestral: first x₁, then the rest."""
+        """Ancestral sampling: first x₁, then the other coordinates."""
         draws = jax.random.normal(key, (num_draws, self.dim))
         first = self.scale * draws[:, :1]
         return jnp.concatenate([first, jnp.exp(first / 2) * draws[:, 1:]], axis=1)
@@ -134,13 +151,18 @@ class Funnel(AbstractDensity):
 
     @property
     def covariance(self):
-        """Var xᵢ = E e^{x₁} = e^{scale²/2}."""
+        """Var x₁ = s², Var xᵢ = E e^{x₁} = e^{s²/2} for i > 1."""
         variances = jnp.full(self.dim, math.exp(self.scale**2 / 2))
         return jnp.diag(variances.at[0].set(self.scale**2))
 
 
 class Banana(AbstractDensity):
-    """A bent Gaussian: x₁ ~ N(0, s²), x₂ ~ N(b(x₁² − s²), 1)."""
+    """A bent Gaussian: x₁ ~ N(0, s²), x₂ ~ N(b(x₁² − s²), 1).
+
+    Arguments:
+        bend: b.
+        scale: s.
+    """
 
     bend: float = 0.1
     scale: float = 3.0
@@ -151,7 +173,7 @@ class Banana(AbstractDensity):
         check_positive("|bend|", abs(self.bend), zero_allowed=True)
 
     def log_density(self, x):
-        """Normal along the bend, unit normal across."""
+        """Normal in x₁, unit normal in the distance of x₂ from the bend."""
         ridge = self.bend * (x[0] ** 2 - self.scale**2)
         return norm.logpdf(x[0], scale=self.scale) + norm.logpdf(x[1] - ridge)
 
@@ -163,22 +185,22 @@ class Banana(AbstractDensity):
 
     @property
     def mean(self):
-        """The bend is centred."""
+        """Zero, because the bend is centred."""
         return jnp.zeros(2)
 
     @property
     def covariance(self):
-        """Var x₂ = 1 + b² Var(x₁²) = 1 + 2b²s⁴; no linear correlation."""
+        """Var x₁ = s², Var x₂ = 1 + b² Var(x₁²) = 1 + 2b²s⁴; no linear correlation."""
         return jnp.diag(jnp.array([self.scale**2, 1 + 2 * self.bend**2 * self.scale**4]))
 
 
 class GaussianMixture(AbstractDensity):
-    """Σ wₖ N(meanₖ, sₖ² I).
+    """A mixture Σ wₖ N(mₖ, sₖ² I) of K isotropic Gaussians.
 
     Arguments:
-        means: (K, d).
-        scales: one standard deviation for all components, or K of them.
-        weights: K numbers that are normalised to sum to one; equal if omitted.
+        means: mₖ, an array (K, d).
+        scales: sₖ, K standard deviations, or one for all components.
+        weights: wₖ, K positive numbers, normalised to sum to one; equal if omitted.
     """
 
     means: Float[Array, "K d"]
@@ -211,7 +233,7 @@ class GaussianMixture(AbstractDensity):
         return logsumexp(components + jnp.log(self.weights))
 
     def sample(self, key, num_draws):
-        """First the component, then its Gaussian."""
+        """Draw the component, then from its Gaussian."""
         component_key, noise_key = jax.random.split(key)
         component = jax.random.categorical(component_key, jnp.log(self.weights), shape=(num_draws,))
         noise = jax.random.normal(noise_key, (num_draws, self.dim))
@@ -219,19 +241,24 @@ class GaussianMixture(AbstractDensity):
 
     @property
     def mean(self):
-        """Weighted mean of the means."""
+        """Σ wₖmₖ."""
         return self.weights @ self.means
 
     @property
     def covariance(self):
-        """Within and between components."""
+        """Covariance within plus covariance between components."""
         centred = self.means - self.mean
         within = jnp.eye(self.dim) * (self.weights @ self.scales**2)
         return within + (self.weights * centred.T) @ centred
 
 
 class Ring(AbstractDensity):
-    """A ring in the plane: p(x) ∝ exp(−(|x| − R)²/(2w²))."""
+    """A ring in the plane: p(x) ∝ exp(−(|x| − R)²/(2w²)).
+
+    Arguments:
+        radius: R.
+        width: w.
+    """
 
     radius: float = 3.0
     width: float = 0.3
@@ -243,7 +270,7 @@ class Ring(AbstractDensity):
 
     def log_density(self, x):
         """Gaussian in the distance from the circle."""
-        # The smallest positive number keeps the gradient of |x| finite at the very centre.
+        # The smallest positive number keeps the gradient of |x| finite at the centre.
         distance = jnp.sqrt(x @ x + jnp.finfo(x.dtype).tiny) - self.radius
         mass = 2 * math.pi * self._radial_moment(1)
         return -0.5 * (distance / self.width) ** 2 - math.log(mass)
@@ -267,11 +294,11 @@ class Ring(AbstractDensity):
 
     @property
     def covariance(self):
-        """½ E r² in every direction."""
+        """½ E r² I."""
         return jnp.eye(2) * (self._radial_moment(3) / self._radial_moment(1) / 2)
 
     def _radial_moment(self, power: int) -> float:
-        """∫₀^∞ rᵏ exp(−(r − R)²/(2w²)) dr for k = 1 or 3, by the moments of a cut-off normal."""
+        """∫₀^∞ rᵏ exp(−(r − R)²/(2w²)) dr for k = 1 or 3, by moments of a truncated normal."""
         cut = -self.radius / self.width
         height = math.exp(-0.5 * cut**2) / math.sqrt(2 * math.pi)
         mass = 0.5 * math.erfc(cut / math.sqrt(2))

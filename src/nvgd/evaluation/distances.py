@@ -1,7 +1,7 @@
 """Distances between two samples.
 
-Judge a sampler by several of them: MMD with a narrow kernel does not see far tails, the energy
-distance does.
+Use several of them to assess a sampler: MMD with a narrow kernel is insensitive to far tails, while
+the energy distance is not.
 """
 
 from collections.abc import Callable, Sequence
@@ -23,12 +23,13 @@ def mmd_squared(
     *,
     unbiased: bool = True,
 ) -> Float[Array, ""]:
-    """Squared maximum mean discrepancy with the kernel exp(−|x − y|²/(2h²)), the paper's measure.
+    """Squared maximum mean discrepancy, the paper's measure.
 
-    MMD² = E k(x, x′) − 2 E k(x, y) + E k(y, y′)
+        MMD² = E k(x, x′) − 2 E k(x, y) + E k(y, y′),    k(x, y) = exp(−|x − y|²/(2h²))
 
     Arguments:
-        bandwidth: h; of several values the kernels are averaged.
+        x, y: the two samples.
+        bandwidth: h; for several values, the mean of their kernels is used.
         unbiased: leave out pairs of a particle with itself; the value can then be negative.
     """
     x, y = paired_samples(x, y, minimum=2 if unbiased else 1)
@@ -38,9 +39,12 @@ def mmd_squared(
 def energy_distance(
     x: Float[Array, "n d"], y: Float[Array, "m d"], *, unbiased: bool = False
 ) -> Float[Array, ""]:
-    """2 E|x − y| − E|x − x′| − E|y − y′|: zero only for equal distributions; sees all scales.
+    """Energy distance 2 E|x − y| − E|x − x′| − E|y − y′|.
+
+    It is zero only for equal distributions, and is sensitive to differences at all scales.
 
     Arguments:
+        x, y: the two samples.
         unbiased: leave out pairs of a particle with itself; the value can then be negative.
     """
     x, y = paired_samples(x, y, minimum=2 if unbiased else 1)
@@ -48,16 +52,16 @@ def energy_distance(
 
 
 class Reference(eqx.Module):
-    """Draws of the target to measure against again and again, as `sample`'s metrics do.
+    """Reference draws for repeated distance computations, such as the metrics of `sample`.
 
         reference = Reference(funnel.sample(key, 2000))
         nvgd.sample(..., metrics={"MMD²": reference.mmd_squared})
 
-    The means over pairs of draws, most of the work, are taken once.
+    The means over pairs of reference draws are most of the work and are computed only once.
 
     Arguments:
-        draws: exact draws, or those of a trusted sampler.
-        bandwidth: of `mmd_squared`, as there.
+        draws: exact draws, or draws of a trusted sampler.
+        bandwidth: h of `mmd_squared`, one or several.
     """
 
     draws: Float[Array, "m d"]
@@ -74,13 +78,13 @@ class Reference(eqx.Module):
         self.own_distance = _mean_of_pairs(distances, draws, distinct=False)
 
     def mmd_squared(self, particles: Float[Array, "n d"]) -> Float[Array, ""]:
-        """Unbiased MMD² from the draws, as `mmd_squared`."""
+        """Unbiased MMD² between the particles and the reference draws; see `mmd_squared`."""
         particles, draws = paired_samples(particles, self.draws, minimum=2)
         kernel = _gaussian_kernel(self.bandwidth, draws.dtype)
         return _contrast(kernel, particles, draws, True, self.own_kernel)
 
     def energy_distance(self, particles: Float[Array, "n d"]) -> Float[Array, ""]:
-        """Energy distance from the draws, as `energy_distance`."""
+        """Energy distance between the particles and the reference draws; see `energy_distance`."""
         particles, draws = paired_samples(particles, self.draws, minimum=1)
         return -_contrast(distances, particles, draws, False, self.own_distance)
 
@@ -114,7 +118,7 @@ def _contrast(
     unbiased: bool,
     own: Array | None = None,
 ) -> Array:
-    """E f(x, x′) − 2 E f(x, y) + E f(y, y′), the last of which may be known already."""
+    """E f(x, x′) − 2 E f(x, y) + E f(y, y′), where `own` is the last term if it is known."""
     own = pair_mean(function, y, y, distinct=unbiased) if own is None else own
     between = pair_mean(function, x, y)
     return pair_mean(function, x, x, distinct=unbiased) - 2 * between + own
@@ -132,10 +136,12 @@ def sliced_wasserstein(
     num_projections: int = 100,
     key: PRNGKeyArray | None = None,
 ) -> Float[Array, ""]:
-    """Sliced Wasserstein-2 distance: root mean W₂² of one-dimensional projections.
+    """Sliced Wasserstein-2 distance: the root of the mean W₂² of one-dimensional projections.
 
     Arguments:
-        num_projections: random directions, drawn from `key` (a fixed one if omitted).
+        x, y: the two samples.
+        num_projections: number of random directions.
+        key: random key for the directions; fixed if omitted.
     """
     x, y = paired_samples(x, y, minimum=1)
     check_count("num_projections", num_projections)
@@ -146,7 +152,7 @@ def sliced_wasserstein(
 @eqx.filter_jit
 def _sliced_wasserstein(x: Array, y: Array, num_projections: int, key: PRNGKeyArray) -> Array:
     n, m = len(x), len(y)
-    # Both quantile functions are constant between neighbouring levels of i/n and j/m.
+    # Both quantile functions are constant between neighbouring levels i/n and j/m.
     levels = np.union1d(np.arange(n + 1) / n, np.arange(m + 1) / m)
     middles = (levels[1:] + levels[:-1]) / 2
     x_index, y_index = (np.minimum((middles * k).astype(int), k - 1) for k in (n, m))
@@ -164,9 +170,13 @@ def _sliced_wasserstein(x: Array, y: Array, num_projections: int, key: PRNGKeyAr
 def kolmogorov_smirnov(
     values: Float[Array, " n"], distribution: Callable[[Array], Array]
 ) -> Float[Array, ""]:
-    """Largest gap between the empirical distribution function of `values` and the true one.
+    """Kolmogorov–Smirnov distance between `values` and a known distribution.
 
-    kolmogorov_smirnov(particles[:, 0], lambda x: jax.scipy.stats.norm.cdf(x, scale=3.0))
+        kolmogorov_smirnov(particles[:, 0], lambda x: jax.scipy.stats.norm.cdf(x, scale=3.0))
+
+    Arguments:
+        values: a one-dimensional sample.
+        distribution: the cumulative distribution function.
     """
     values = jnp.asarray(values)
     if values.ndim != 1 or not len(values):

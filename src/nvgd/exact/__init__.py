@@ -1,1 +1,1 @@
-"""Stages that keep the target exactly."""
+"""Stages that leave the target invariant."""

@@ -1,8 +1,8 @@
-"""Corrections: steps that are accepted or rejected, and so keep the target exactly.
+"""Corrections: Metropolis-adjusted steps, which leave the target invariant.
 
-A learned field is biased where the target is harder than the coordinates and the network can tell.
-Particles that have come near the target are good starting points of chains, and their spread is the
-preconditioner that chains otherwise spend long on: what is left of the bias is soon forgotten.
+A learned field is biased where coordinates and network cannot represent the target. Particles near
+the target are good starting points for Markov chains, and their spread is the preconditioner that
+chains otherwise need a long warm-up to find. The chains soon forget the remaining bias.
 """
 
 from typing import NamedTuple
@@ -27,93 +27,98 @@ from nvgd.flow.stage import (
 from nvgd.targets.scores import Scores
 from nvgd.targets.target import Target, evaluate
 
-# Momentum is forgotten at this rate, in units of the particles' own spread.
+# Rate at which momentum decays, per unit of step size.
 FRICTION = 0.5
-# A step is one of these multiples of the ensemble's step size, at random: stiff places need small
-# ones.
+# Each step is the ensemble's step size times one of these factors, chosen at random: stiff regions
+# need small steps.
 MULTIPLES = (1.0, 0.7, 0.3)
-# Every so many steps a jump is tried instead.
+# Period of the jumps, in steps.
 JUMP_EVERY = 10
 # During the first quarter, uphill jumps from particles beyond STRANDED·√d have their log acceptance
 # ratio multiplied by LENIENCE. Biased, hence burn-in only; it frees stranded particles.
 LENIENCE = 0.3
 STRANDED = 3.0
-# The share of moves to accept, and how fast the step size follows it.
+# Target acceptance rate, and the rate at which the step size adapts to it.
 ACCEPTANCE = 0.7
 ADAPTATION = 0.1
-# Times that coordinates are fitted anew over the first half; from then on nothing adapts.
+# Number of coordinate fits over the first half; in the second half nothing adapts.
 NUM_FITS = 10
-# Particles further from the centre than FARTHEST + 2√d, in units of the spread, are strays.
+# Particles farther from the centre than FARTHEST + 2√d, in units of the spread, are strays.
 FARTHEST = 10.0
 # Particles that have been rejected this many times in a row are stuck.
 MOST_REJECTIONS = 100
-# Where the chains were at so many moments of the second half is kept for the final choice.
+# Number of states of the second half that are kept for the final choice.
 NUM_SNAPSHOTS = 8
 
 
 class CorrectionState(NamedTuple):
-    """The chains, and what adapts to them."""
+    """State of the chains, with the adapted frame and step size."""
 
     particles: Float[Array, "n d"]
     step: Int[Array, ""]
     log_densities: Float[Array, " n"]
     scores: Float[Array, "n d"]
     momenta: Float[Array, "n d"]
-    """In the frame's coordinates."""
+    """Momenta in the frame's coordinates."""
     num_rejections: Int[Array, " n"]
-    """In a row, until now."""
+    """Number of consecutive rejections up to now."""
     frame: AbstractFrame
     is_new_frame: Bool[Array, ""]
-    """Whether the frame was fitted at the end of the last step: momenta are drawn afresh then."""
+    """Whether the frame was fitted at the end of the last step; the next step then draws new
+    momenta."""
     log_size: Float[Array, ""]
+    """Log of the ensemble's step size ε."""
     before: Float[Array, "n d"]
-    """Where the stage before left the particles."""
+    """Particles at the end of the previous stage."""
     is_sound: Bool[Array, ""]
-    """Whether the log density was finite at all of them."""
+    """Whether log density and score were finite at all particles of the previous stage."""
     snapshots: Float[Array, "k m d"]
+    """Earlier states of the chains, for the final choice."""
     acceptance: Float[Array, ""]
-    """Mean probability of acceptance of the last step that was no jump."""
+    """Mean acceptance probability of the last leapfrog step."""
     jump_acceptance: Float[Array, ""]
-    """The same of the last jump; 0 before the first."""
+    """Mean acceptance probability of the last jump; 0 before the first jump."""
 
 
 class _Proposal(NamedTuple):
     positions: Float[Array, "n d"]
     momenta: Float[Array, "n d"]
-    """Refreshed, at the start of the step."""
+    """Refreshed momenta, at the start of the step."""
     midway: Float[Array, "n d"]
-    """Half a step before the proposed positions."""
+    """Momenta after the first half-step of the leapfrog integrator."""
     sizes: Float[Array, "n 1"]
     is_jump: Bool[Array, ""]
 
 
 class Corrections(AbstractStage):
-    """Generalised Hamiltonian Monte Carlo on all particles, in coordinates that fit them.
+    """Generalised Hamiltonian Monte Carlo on all particles, in coordinates fitted to them.
 
         r ← αr + √(1 − α²) ξ,   one leapfrog step (u, r) → (u', r') of size ε,
         accepted with probability min(1, p(u')N(r')/p(u)N(r)); if not, r ← −r       (α = e^(−ε/2))
 
-    after Horowitz ("A generalized guided Monte Carlo algorithm", 1991), with an ensemble to tune it
-    as in Hoffman and Sountsov ("Tuning-free generalized Hamiltonian Monte Carlo", 2022): u are the
-    coordinates in which the particles have unit spread, ε is such that .7 of the moves are
-    accepted. Both adapt over the first half of the corrections only. One gradient per step.
+    After Horowitz ("A generalized guided Monte Carlo algorithm", 1991), tuned by the ensemble as in
+    Hoffman and Sountsov ("Tuning-free generalized Hamiltonian Monte Carlo", 2022): u are
+    coordinates in which the particles have unit spread, and ε is such that .7 of the moves are
+    accepted. Both adapt over the first half of the corrections only. One gradient per particle and
+    step.
 
-    Every tenth step is a jump instead: u' is drawn from a Student-t density g about the particles'
-    centre and accepted with probability min(1, p(u')g(u)/p(u)g(u')), whatever the momentum
-    (Tierney, "Markov chains for exploring posterior distributions", 1994). Jumps bring home
-    particles that are stranded where steps are too small for the way back, and carry particles
-    between separate modes. During the first quarter, long before what is kept, the probability of
-    a jump uphill from far away is raised to the power .3.
+    Every tenth step is a jump instead: u' is drawn from a Student-t density g around the particles'
+    centre and accepted with probability min(1, p(u')g(u)/p(u)g(u')), independently of the momentum
+    (Tierney, "Markov chains for exploring posterior distributions", 1994). Jumps bring back
+    particles that are stranded where steps are too small, and carry particles between separate
+    modes. During the first quarter, which is burn-in, the acceptance ratio of uphill jumps from far
+    away is raised to the power .3.
 
-    At the end the flow's particles x and the chains' y are both compared with where the chains were
-    at eight moments of the second half: if x is nearer in energy distance, has no strays, and yᵢ is
-    no longer correlated with xᵢ, x is handed over (`final_choice`); otherwise y is.
+    At the end, the flow's particles x and the chains' final states y are compared with eight
+    snapshots of the chains from the second half. The stage returns x if x is nearer to the
+    snapshots in energy distance, has no strays, and yᵢ is no longer correlated with xᵢ; otherwise
+    it returns y (`final_choice`).
 
     Arguments:
-        coordinates: the flow's, and
-        memory: their state at the end of the flow, such as the driver that was found.
+        coordinates: the coordinates of the flow.
+        memory: the state of the coordinates at the end of the flow, such as the driver found.
         first_step: the step of the run at which the corrections begin.
-        num_steps: how many there are.
+        num_steps: number of corrections.
     """
 
     coordinates: AbstractCoordinates
@@ -123,17 +128,17 @@ class Corrections(AbstractStage):
 
     @property
     def _span(self) -> Int[Array, ""]:
-        """Evaluations of the log density per particle: one in `init`, one in each step."""
+        """Number of evaluations of the log density per particle: one in `init`, one per step."""
         return self.num_steps + 1
 
     def init_gradients(self, num_particles):
-        """One per particle."""
+        """One gradient per particle."""
         return num_particles
 
     def init(
         self, target: Target, particles: Float[Array, "n d"], *, key: PRNGKeyArray
     ) -> CorrectionState:
-        """Evaluate the particles, fit the frame, and bring strays home."""
+        """Evaluate the particles, fit the frame, and replace strays."""
         return _begun(self, particles, evaluate(target, particles, None), key)
 
     def step(
@@ -146,7 +151,7 @@ class Corrections(AbstractStage):
     ) -> tuple[CorrectionState, StepInfo]:
         """Refresh the momenta, propose, evaluate once, accept or reject; then adapt."""
         del batch
-        # The proposal's key belongs to the state it leaves, the others to the state it reaches.
+        # The proposal takes its key from the current step number, the other parts from the next.
         proposal_key = step_keys(key, state.step, 3)[2]
         decision_key, stray_key, _ = step_keys(key, state.step + 1, 3)
         number = state.step + 1 - self.first_step
@@ -186,7 +191,7 @@ class Corrections(AbstractStage):
         return moved, info
 
     def finish(self, target: Target, state: CorrectionState) -> Float[Array, "n d"]:
-        """The flow's particles if they are good, the chains' otherwise."""
+        """The flow's particles if they agree with the chains, the chains' states otherwise."""
         del target
         if not bool(state.is_sound):
             return state.particles
@@ -226,7 +231,7 @@ def _begun(
 
 
 def _propose(state: CorrectionState, is_jump: Bool[Array, ""], key: PRNGKeyArray) -> _Proposal:
-    """Refreshed momenta, and a leapfrog step or a jump from them."""
+    """Refresh the momenta, and propose a leapfrog step or a jump."""
     particles = state.particles
     noise_key, size_key = jax.random.split(key)
     multiples = jnp.asarray(MULTIPLES, particles.dtype)
@@ -235,7 +240,7 @@ def _propose(state: CorrectionState, is_jump: Bool[Array, ""], key: PRNGKeyArray
     kept = jnp.exp(-FRICTION * sizes)
     noise = jax.random.normal(noise_key, particles.shape, particles.dtype)
     momenta = kept * state.momenta + jnp.sqrt(1 - kept**2) * noise
-    # In new coordinates old momenta mean nothing.
+    # Momenta do not carry over to a new frame.
     momenta = jnp.where(state.is_new_frame, noise, momenta)
     expressed, expressed_scores = state.frame.express(particles, state.scores)
     midway = momenta + 0.5 * sizes * expressed_scores
@@ -252,7 +257,7 @@ def _decide(
     is_lenient: Bool[Array, ""],
     key: PRNGKeyArray,
 ) -> tuple[CorrectionState, Float[Array, ""]]:
-    """The chains after acceptance or rejection, and the mean probability of acceptance."""
+    """The chains after acceptance or rejection, and the mean acceptance probability."""
     there, is_jump, frame = proposal.positions, proposal.is_jump, state.frame
     expressed, expressed_scores = frame.express(there, found.scores)
     momenta = proposal.midway + 0.5 * proposal.sizes * expressed_scores
@@ -266,7 +271,7 @@ def _decide(
     )
     is_stranded = jnp.sum(here**2, axis=1) > STRANDED**2 * here.shape[1]
     gain *= jnp.where(is_jump & is_lenient & is_stranded & (rise > 0), LENIENCE, 1.0)
-    # Not a number: the log density is finite neither here nor there, or the step went too far.
+    # NaN: the log density is finite at neither position, or the step diverged.
     gain = jnp.where(jnp.isnan(gain), -jnp.inf, gain)
     threshold = jnp.log(jax.random.uniform(key, gain.shape, gain.dtype))
     is_accepted = threshold < gain
@@ -285,8 +290,8 @@ def _decide(
 def _without_strays(state: CorrectionState, key: PRNGKeyArray) -> CorrectionState:
     """Replace stray, stuck or zero-density particles by copies of random healthy ones.
 
-    They lie in flat or narrow places that the flow should not have brought them to, or outside of
-    the support, and would take too long on their way back.
+    Such particles lie in flat or narrow regions, or outside the support, from which chains would
+    take too long to return.
     """
     expressed, _ = state.frame.express(state.particles, state.scores)
     num_particles, dim = expressed.shape

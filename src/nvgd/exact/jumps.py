@@ -4,15 +4,15 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-# Degrees of freedom, an even number: most targets have lighter tails.
+# Degrees of freedom; an even number. Most targets have lighter tails.
 FREEDOM = 4
 
 
 def draw(key: PRNGKeyArray, like: Float[Array, "n d"]) -> Float[Array, "n d"]:
-    """As many draws of unit scale as `like` has rows."""
+    """Draws of unit scale, with the shape of `like`."""
     normal_key, width_key = jax.random.split(key)
     normals = jax.random.normal(normal_key, like.shape, like.dtype)
-    # χ² is twice the sum of half as many exponential variables as it has degrees of freedom.
+    # A χ² variable with ν degrees of freedom is twice the sum of ν/2 exponential variables.
     halves = jax.random.exponential(width_key, (FREEDOM // 2, len(like), 1), like.dtype)
     return normals * jnp.sqrt(FREEDOM / (2 * jnp.sum(halves, axis=0)))
 

@@ -1,1 +1,1 @@
-"""One step of the flow: coordinates, direction, mover, and the methods made of them."""
+"""One step of the flow: coordinates, direction and mover, and the methods built from them."""

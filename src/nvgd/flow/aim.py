@@ -1,4 +1,4 @@
-"""What the parts of a step see: the target in its coordinates, and where particles would go."""
+"""Inputs of the parts of a step: the target in the step's coordinates, and the mover's input."""
 
 from abc import abstractmethod
 from typing import NamedTuple
@@ -15,17 +15,17 @@ from nvgd.targets.target import Target
 
 
 class TargetView(eqx.Module):
-    """The target in a frame, on the batch of one step.
+    """The target in the coordinates of a frame, on the batch of one step.
 
-    For parts that need the score elsewhere than at the particles, or from other data rows than
-    the step's: each of them says in `extra_gradients` what that costs.
+    For parts that need scores at other positions than the particles, or from other data rows than
+    the step's batch. Each such part reports the cost in `extra_gradients`.
     """
 
     target: Target
     frame: AbstractFrame
     batch: PyTree
     inverse_temperature: float | Float[Array, ""] = 1.0
-    """What scores and log densities are multiplied by."""
+    """Factor of scores and log densities."""
 
     @property
     def is_noisy(self) -> bool:
@@ -33,13 +33,20 @@ class TargetView(eqx.Module):
         return self.target.is_noisy
 
     def evaluate(self, positions: Float[Array, "n d"]) -> Scores:
-        """Log densities, up to a constant if the frame is affine, and scores."""
+        """Log densities and scores on the step's batch.
+
+        The log densities omit the frame's log determinant, which is constant for affine frames.
+        """
         return self._on(self.batch, positions)
 
     def refreshed(
         self, positions: Float[Array, "n d"], *, independent: bool, key: PRNGKeyArray
     ) -> Float[Array, "n d"]:
-        """Scores from other rows, drawn with replacement: the same for all positions, or not."""
+        """Scores from a fresh batch of rows, drawn with replacement.
+
+        Arguments:
+            independent: whether to draw one batch per position, or one for all positions.
+        """
         draws = (len(positions),) if independent else ()
         shape = (*draws, self.target.batch_size or 1)
         rows = jax.random.randint(key, shape, 0, self.target.num_rows)
@@ -49,7 +56,7 @@ class TargetView(eqx.Module):
         return alone(positions, rows)
 
     def parts(self, positions: Float[Array, "n d"], num_parts: int) -> Float[Array, "k n d"]:
-        """Scores from each of `num_parts` equal parts of the step's batch; their mean is its."""
+        """Scores from each of `num_parts` equal parts of the batch; their mean is its score."""
         split = jax.tree.map(
             lambda leaf: leaf.reshape(num_parts, len(leaf) // num_parts, *leaf.shape[1:]),
             self.batch,
@@ -66,38 +73,37 @@ class TargetView(eqx.Module):
 
 
 class AbstractField(eqx.Module):
-    """Velocities at any positions whose scores are known."""
+    """A velocity field: velocities at any positions, given the scores there."""
 
     @abstractmethod
     def __call__(
         self, positions: Float[Array, "m d"], scores: Float[Array, "m d"]
     ) -> Float[Array, "m d"]:
-        """One velocity per position; rows do not see each other."""
+        """One velocity per position; rows do not depend on each other."""
 
     def rows(self, num_particles: int) -> Int[Array, " m"]:
-        """Which particles the field may move."""
+        """Indices of the particles that the field may move."""
         return jnp.arange(num_particles)
 
 
 class Aim(NamedTuple):
-    """What a mover needs of a step: where the particles are, and where they would go."""
+    """Input of a mover: particles and velocities of one step, in the step's coordinates."""
 
     particles: Float[Array, "n d"]
-    """In the step's coordinates, as are velocities and field."""
     velocities: Float[Array, "n d"]
     noise_share: float
-    """The share of −∇log q that the mover adds as noise."""
+    """Share of −∇log q that the mover adds as noise."""
     log_densities: Float[Array, " n"]
-    """Before the move; −∞ where a rescuing mover has to bring a particle back."""
+    """Log densities before the move; −∞ at particles that the mover has to rescue."""
     is_scored: Bool[Array, " n"]
-    """Where log density and score are finite."""
+    """Whether log density and score are finite, one entry per particle."""
     field: AbstractField | None
-    """Velocities everywhere; None if the direction knows them at its particles only."""
+    """Velocities at any position; None if the direction has them at its particles only."""
     view: TargetView
 
 
 def check_batches(target: Target, who: str, num_parts: int = 1) -> None:
-    """Refuse a target without the minibatches that `who` looks into."""
+    """Reject a target without the minibatches that `who` needs."""
     if target.data is None or target.batch_size is None:
         raise InputError(
             f"{who} is about the noise of minibatches, and this target has none: give it data, "

@@ -1,4 +1,4 @@
-"""The named methods: flows of parts that belong together."""
+"""The named methods: NVGD, SVGD, ULA, SGLD and MALA, each a `ParticleFlow` of matching parts."""
 
 import dataclasses
 from typing import Any, TypeVar
@@ -25,20 +25,22 @@ from nvgd.flow.particle_flow import ParticleFlow
 
 
 class NVGD(ParticleFlow):
-    """Neural variational gradient descent, with nothing to tune.
+    """Neural variational gradient descent, with defaults that need no tuning.
 
-    The particles move in coordinates learned from them and their scores (`Adaptive`), along the
-    score plus a normal repulsion plus a network trained on the fly (`Residual`), by steps in units
-    of their own spread (`Capped`), with stranded particles reborn (`Reborn`). `NVGD.paper()` is the
-    paper's Algorithm 1.
+    The particles move in coordinates learned from particles and scores (`Adaptive`). Velocities are
+    the score plus a normal repulsion plus a network trained during the run (`Residual`). Steps are
+    in units of the particles' spread (`Capped`), and stranded particles are reborn (`Reborn`).
+    `NVGD.paper()` is Algorithm 1 of the paper.
 
     Arguments:
-        step_size: ε; 0.1 if neither it nor `optimizer` is given.
-        optimizer: an `optax` transformation that moves the particles instead.
-        coordinates: in which the witness sees the particles.
-        corrected: whether runs of 500 steps or more end with steps that are accepted or rejected
-            (`nvgd.exact`): all but the first 400, or 20 %; not with minibatches.
-        options: those of `directions.Neural`: `witness`, `learning_rate`, `patience` and so on.
+        step_size: ε; 0.1 if neither `step_size` nor `optimizer` is given.
+        optimizer: an `optax` transformation that moves the particles, in place of `Capped` and
+            `Reborn`.
+        coordinates: the coordinates in which the network sees the particles.
+        corrected: whether runs of 500 steps or more end with Metropolis-corrected steps
+            (`nvgd.exact`), from step 400 on, or after 20 % of a longer run. Has no effect with
+            minibatches.
+        options: options of `directions.Neural`: `witness`, `learning_rate`, `patience` and so on.
     """
 
     def __init__(
@@ -73,11 +75,13 @@ class NVGD(ParticleFlow):
         coordinates: AbstractCoordinates = Identity(),
         **options: Any,
     ) -> "PaperNVGD":
-        """Algorithm 1 of the paper: x as it is, the whole field learned, plain steps.
+        """Algorithm 1 of the paper: original coordinates, one network for the field, Euler steps.
 
         Arguments:
-            step_size: ε, a number or schedule; 0.01 if neither it nor `optimizer` is given.
-            optimizer, coordinates, options: as for `NVGD`.
+            step_size: ε, a number or schedule; 0.01 if neither `step_size` nor `optimizer` is
+                given.
+            optimizer: an `optax` transformation that moves the particles, in place of Euler steps.
+            coordinates, options: as for `NVGD`.
         """
         return PaperNVGD(step_size, optimizer=optimizer, coordinates=coordinates, **options)
 
@@ -90,22 +94,25 @@ class NVGD(ParticleFlow):
         matrix: ArrayLike | None = None,
         **options: Any,
     ) -> "MetropolisNVGD":
-        """NVGD whose moves are accepted or rejected: a field learned from one half moves the other.
+        """Metropolis-adjusted NVGD: a field trained on half of the particles moves the other half.
 
-            x' = x + ε[(1 − τ) f_A(x) + τ ∇log p(x)] + √(2ετ) ξ  for x in B;  A and B swap roles
+            x' = x + ε[(1 − τ) f_A(x) + τ ∇log p(x)] + √(2ετ) ξ   for x in B
+
+        A and B are the two halves; they swap roles after every step.
 
         Arguments:
             step_size: ε.
-            fraction: τ, the share of noise; a proposal needs some.
-            warmup: steps during which the network goes on from its last weights; exact afterwards.
-            matrix: a constant preconditioner; a vector stands for a diagonal.
-            options: those of `directions.Neural`.
+            fraction: τ, the share of noise, greater than zero.
+            warmup: number of initial steps during which the network keeps its weights between
+                steps; the target is left invariant only afterwards.
+            matrix: a constant preconditioner; a vector gives a diagonal matrix.
+            options: options of `directions.Neural`.
         """
         return MetropolisNVGD(step_size, fraction=fraction, warmup=warmup, matrix=matrix, **options)
 
 
 class PaperNVGD(ParticleFlow):
-    """What `NVGD.paper` builds."""
+    """The flow built by `NVGD.paper`."""
 
     def __init__(
         self,
@@ -121,7 +128,7 @@ class PaperNVGD(ParticleFlow):
 
 
 class MetropolisNVGD(ParticleFlow):
-    """What `NVGD.metropolis` builds."""
+    """The flow built by `NVGD.metropolis`."""
 
     def __init__(
         self,
@@ -142,10 +149,10 @@ class SVGD(ParticleFlow):
     """Stein variational gradient descent.
 
     Arguments:
-        step_size: ε, a number or schedule; 0.05 if neither it nor `optimizer` is given.
-        optimizer: an `optax` transformation that moves the particles instead.
-        coordinates: in which the kernel sees the particles.
-        options: those of `directions.Kernel`: `kernel` and `rescale`.
+        step_size: ε, a number or schedule; 0.05 if neither `step_size` nor `optimizer` is given.
+        optimizer: an `optax` transformation that moves the particles, in place of Euler steps.
+        coordinates: the coordinates in which the kernel sees the particles.
+        options: options of `directions.Kernel`: `kernel` and `rescale`.
     """
 
     def __init__(
@@ -164,8 +171,8 @@ class SVGD(ParticleFlow):
 class ULA(ParticleFlow):
     """The unadjusted Langevin algorithm: x ← x + ε∇log p(x) + √(2ε) ξ.
 
-    With n particles it is the paper's parallel ULA. Sequential ULA is one particle of which every
-    k-th position is kept: `sample(target, ULA(), num_particles=1, thin=k)`.
+    With n particles this is the paper's parallel ULA. Sequential ULA runs one particle and keeps
+    every k-th position: `sample(target, ULA(), num_particles=1, thin=k)`.
 
     Arguments:
         step_size: ε, a number or schedule.
@@ -178,11 +185,11 @@ class ULA(ParticleFlow):
 
 
 class SGLD(ParticleFlow):
-    """Stochastic gradient Langevin dynamics: ULA on a target that is seen in minibatches.
+    """Stochastic gradient Langevin dynamics: ULA with scores estimated from minibatches.
 
     Arguments:
         step_size: ε, a number or a schedule such as `polynomial_decay(1e-5)`. No default: a good
-            value is in proportion to one over the number of data rows.
+            value is inversely proportional to the number of data rows.
     """
 
     def __init__(self, step_size: StepSize):
@@ -192,17 +199,17 @@ class SGLD(ParticleFlow):
 
 
 class MALA(ParticleFlow):
-    """The Metropolis-adjusted Langevin algorithm, n chains at a time.
+    """The Metropolis-adjusted Langevin algorithm, one chain per particle.
 
-    As a finish it removes what is left of a flow's bias:
+    Run after a flow, it removes the flow's remaining bias:
 
         posterior = sample(target, NVGD())
         finished = sample(target, MALA(0.1), initial=posterior.particles, num_steps=200)
 
     Arguments:
         step_size: ε; lower it if `history["acceptance"]` is below .5.
-        matrix: a constant preconditioner, such as the particles' covariance before the finish; a
-            vector stands for a diagonal.
+        matrix: a constant preconditioner, such as the covariance of the initial particles; a vector
+            gives a diagonal matrix.
     """
 
     def __init__(self, step_size: StepSize, *, matrix: ArrayLike | None = None):
@@ -221,10 +228,10 @@ Kind = TypeVar("Kind", bound=AbstractDirection)
 def build_direction(
     method: str, kind: type[Kind], options: dict[str, Any], *, also: str = ""
 ) -> Kind:
-    """A direction from the options of a method; an unknown one is named.
+    """Build a direction from the options of a method; unknown options raise an `InputError`.
 
     Arguments:
-        also: what the method accepts beyond steps, coordinates and these options.
+        also: further arguments of the method, for the error message.
     """
     accepted = [field.name for field in dataclasses.fields(kind)]
     unknown = [name for name in options if name not in accepted]

@@ -23,19 +23,19 @@ from nvgd.targets.target import Target
 
 
 class FlowState(NamedTuple):
-    """What the next step needs."""
+    """State of a flow between two steps."""
 
     particles: Float[Array, "n d"]
     coordinates: PyTree
     direction: PyTree
-    """The direction's own; `state.direction.witness` is the network of `NVGD()` and
+    """State of the direction; `state.direction.witness` is the network of `NVGD()` and
     `NVGD.paper()`."""
     mover: PyTree
     step: Int[Array, ""]
 
 
 class Aimed(NamedTuple):
-    """Half a step: what the mover is given, and what the other parts carry on."""
+    """Result of the first half of a step: the mover's input, and the other parts' new states."""
 
     aim: Aim
     coordinates: PyTree
@@ -44,24 +44,30 @@ class Aimed(NamedTuple):
 
 
 class ParticleFlow(AbstractStage):
-    """Particles that follow the gradient flow of KL(q‖p), discretised (paper, eqs. 1 and 2).
+    """Particles that follow the discretised gradient flow of KL(q‖p) (paper, eqs. 1 and 2).
 
-    A step evaluates the score once per particle, expresses particles and scores in the coordinates,
-    asks the direction for velocities, and lets the mover apply them:
+    A step evaluates one score per particle, expresses particles and scores in the coordinates,
+    computes velocities with the direction, and applies them with the mover:
 
         state = flow.init(target, particles, key=key)
         state, info = flow.step(target, state, key=key)
 
-    The same key serves every step: the step number is folded in. Parts that depend on the length of
-    the run learn it from `flow.for_run(num_steps)`, which `sample` calls; a flow that is stepped by
-    hand without it keeps its first step sizes, and no corrections follow.
+    Pass the same key to every step: the step number is folded in. Parts that depend on the length
+    of the run receive it from `flow.for_run(num_steps)`, which `sample` calls. A flow that is
+    stepped by hand without it keeps its initial step sizes and has no corrections.
+
+    Arguments:
+        coordinates: the coordinates in which the direction sees the particles.
+        direction: computes velocities.
+        mover: applies velocities.
+        corrected: whether `sample` ends a run with corrections (`nvgd.exact`). Has no effect with
+            minibatches, which only estimate the log density.
     """
 
     coordinates: AbstractCoordinates
     direction: AbstractDirection
     mover: AbstractMover
     corrected: bool = eqx.field(default=False, converter=plain)
-    """Whether a run ends with corrections, where log densities are known to compare."""
 
     def __check_init__(self):
         check_kind("coordinates", self.coordinates, AbstractCoordinates, "coordinates.Identity()")
@@ -91,27 +97,31 @@ class ParticleFlow(AbstractStage):
         )
 
     def corrects(self, target: Target) -> bool:
-        """Whether runs on this target end with corrections: not with minibatches."""
+        """Whether runs on this target end with corrections; never with minibatches."""
         return self.corrected and not target.is_noisy
 
     def for_run(self, num_steps: int) -> "ParticleFlow":
-        """The flow for a run whose length is known: step sizes may fall towards its end."""
+        """The flow for a run of known length: step sizes may decay towards its end."""
         parts = self.direction.for_run(num_steps), self.mover.for_run(num_steps)
         return eqx.tree_at(lambda flow: (flow.direction, flow.mover), self, parts)
 
     @property
     def depends_on_length(self) -> bool:
-        """Whether its steps depend on how long the run is."""
+        """Whether the steps depend on the length of the run."""
         return not eqx.tree_equal(self.for_run(1), self.for_run(2))
 
     def step(
         self, target: Target, state: FlowState, batch: PyTree = None, *, key: PRNGKeyArray
     ) -> tuple[FlowState, StepInfo]:
-        """One step; `batch` holds the data rows to estimate the score from, all if omitted."""
+        """One step.
+
+        Arguments:
+            batch: data rows to estimate the scores from; all data if omitted.
+        """
         return self.move(state, self.aim(target, state, batch, key=key), key=key)
 
     def finish(self, target: Target, state: FlowState) -> Float[Array, "n d"]:
-        """The particles as they are."""
+        """The particles of the state, unchanged."""
         del target
         return state.particles
 
@@ -123,7 +133,7 @@ class ParticleFlow(AbstractStage):
         found = target.log_densities_and_scores(particles, batch)
         is_scored = found.is_finite
         if self.mover.rescues:
-            # They stand still until the mover has brought them back.
+            # Particles without a finite score get score zero, until the mover has rescued them.
             found = found.masked()
         frame, coordinates_state = self.coordinates.fit(
             particles, found.scores, state.coordinates, step=state.step
@@ -148,7 +158,7 @@ class ParticleFlow(AbstractStage):
     def move(
         self, state: FlowState, aimed: Aimed, *, key: PRNGKeyArray
     ) -> tuple[FlowState, StepInfo]:
-        """The second half of a step: the mover, and what a person may want to see."""
+        """The second half of a step: the mover, and the step's record."""
         aim = aimed.aim
         _, move_key = step_keys(key, state.step, 2)
         num_particles, dim = state.particles.shape
@@ -159,7 +169,7 @@ class ParticleFlow(AbstractStage):
         num_faulty = jnp.sum(~aim.is_scored)
         if self.mover.rescues:
             diagnostics = {**diagnostics, "num_rescued": num_faulty}
-            # With more than half of them lost there is nothing to bring them back to.
+            # With more than half of the particles lost, a rescue is not possible.
             num_faulty = jnp.where(num_faulty <= num_particles // 2, 0, num_faulty)
         num_moved = num_particles if aim.field is None else len(aim.field.rows(num_particles))
         num_gradients = (

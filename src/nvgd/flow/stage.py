@@ -1,8 +1,8 @@
-"""The contract of a stage, the unit of a run.
+"""The interface of a stage, the unit of a run.
 
-A run is a sequence of stages, each of a number of steps. A stage owns its state: it makes it from
-particles, carries it from step to step, and at the end turns it into particles again, from which
-the next stage begins.
+A run is a sequence of stages, each with a number of steps. A stage owns its state: `init` creates
+it from particles, `step` updates it, and `finish` converts it to particles, from which the next
+stage starts.
 """
 
 from abc import abstractmethod
@@ -15,59 +15,62 @@ from jaxtyping import Array, Float, Int, Key, PRNGKeyArray, PyTree
 
 from nvgd.targets.target import Target
 
-# Scalars that a person may want to see: name → array of shape ().
+# Scalars for the history of a run: name → array of shape ().
 Diagnostics = dict[str, Array]
 
 
 @runtime_checkable
 class StageState(Protocol):
-    """What a run reads of any stage's state; the rest is the stage's own. Arrays only."""
+    """The fields that every stage's state provides to a run; all fields hold arrays only."""
 
     @property
     def particles(self) -> Float[Array, "n d"]:
-        """Where the particles are."""
+        """Current particles."""
         ...
 
     @property
     def step(self) -> Int[Array, ""]:
-        """Steps of the run behind this state."""
+        """Number of steps that the run has taken."""
         ...
 
 
 class StepInfo(NamedTuple):
-    """What a person may want to see of a step."""
+    """Record of one step."""
 
     log_density: Float[Array, ""]
-    """Mean over the particles, before the move."""
+    """Mean log density over the particles, before the move."""
     step_norm: Float[Array, ""]
-    """Root mean square distance that a particle moved."""
+    """Root mean square displacement of the particles."""
     num_gradients: Int[Array, ""]
-    """Gradients of the log density that the step evaluated: one per particle, if no part asks
-    for more."""
+    """Number of gradients of the log density: one per particle, plus those of parts that need
+    more."""
     num_faulty_scores: Int[Array, ""]
-    """Particles whose log density or score was not finite before the move, and not rescued."""
+    """Number of particles that had no finite log density or score before the move and cannot be
+    rescued."""
     num_faulty_moves: Int[Array, ""]
-    """Particles that the move made non-finite."""
+    """Number of particles that are not finite after the move."""
     diagnostics: Diagnostics
-    """The stage's own: `stein_discrepancy`, `inner_steps`, `acceptance`, where they exist."""
+    """Scalars specific to the stage, such as `stein_discrepancy`, `inner_steps` or
+    `acceptance`."""
 
 
 class StageRecord(NamedTuple):
     """A stage of a finished run."""
 
     kind: str
-    """ "flow" or "corrections"."""
+    """Either "flow" or "corrections"."""
     until_step: int
+    """Step of the run at which the stage ended."""
 
 
 class AbstractStage(eqx.Module):
-    """A way to move particles for some steps.
+    """An algorithm that moves particles for a number of steps.
 
         state = stage.init(target, particles, key=key)
         state, info = stage.step(target, state, batch, key=key)     # compiled, many times
         particles = stage.finish(target, state)                     # once, on the host
 
-    The same key serves every step: the step number is folded in.
+    Pass the same key to every step: the step number is folded in.
     """
 
     @abstractmethod
@@ -75,7 +78,7 @@ class AbstractStage(eqx.Module):
         """The state before the first step."""
 
     def init_gradients(self, num_particles: int) -> int:
-        """Gradients of the log density that `init` evaluates."""
+        """Number of gradients of the log density that `init` evaluates."""
         del num_particles
         return 0
 
@@ -83,11 +86,15 @@ class AbstractStage(eqx.Module):
     def step(
         self, target: Target, state: Any, batch: PyTree = None, *, key: PRNGKeyArray
     ) -> tuple[Any, StepInfo]:
-        """One step; `batch` holds the data rows to estimate scores from, all if omitted."""
+        """One step.
+
+        Arguments:
+            batch: data rows to estimate the scores from; all data if omitted.
+        """
 
     @abstractmethod
     def finish(self, target: Target, state: Any) -> Float[Array, "n d"]:
-        """The particles that the stage hands over."""
+        """The particles at the end of the stage."""
 
 
 def root_mean_square_distance(x: Float[Array, "n d"], y: Float[Array, "n d"]) -> Float[Array, ""]:
@@ -96,7 +103,7 @@ def root_mean_square_distance(x: Float[Array, "n d"], y: Float[Array, "n d"]) ->
 
 
 def num_non_finite(particles: Float[Array, "n d"]) -> Int[Array, ""]:
-    """Particles with a coordinate that is not finite."""
+    """Number of particles with a non-finite coordinate."""
     return jnp.sum(~jnp.all(jnp.isfinite(particles), axis=-1))
 
 

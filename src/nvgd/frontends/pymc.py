@@ -9,7 +9,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import jax
@@ -34,8 +34,8 @@ def from_pymc(model: Any) -> Target:
         posterior = nvgd.sample(nvgd.from_pymc(model))
 
     The output has the names, shapes, dims and coords of the model's free and deterministic
-    variables; `predict` is `pymc.sample_posterior_predictive`. The precision is that of JAX at the
-    time of the call, which PyMC's own samplers for JAX would change to 64 bits.
+    variables; `predict` is `pymc.sample_posterior_predictive`. The log density has JAX's precision,
+    32 bits by default; it is not changed to 64 bits as by PyMC's own samplers for JAX.
 
     Arguments:
         model: a `pymc.Model` with continuous free variables.
@@ -187,11 +187,16 @@ def _check_model(model: Any) -> None:
 
 
 def _observed(model: Any) -> dict[str, np.ndarray]:
+    """The observed values, except those that PyMC cannot extract from an expression."""
     from pymc.pytensorf import extract_obs_data
 
+    found = {}
     with _without_compiler():
-        values = {v.name: extract_obs_data(model.rvs_to_values[v]) for v in model.observed_RVs}
-    return {name: np.asarray(value) for name, value in values.items()}
+        for variable in model.observed_RVs:
+            with suppress(TypeError):
+                value = extract_obs_data(model.rvs_to_values[variable])
+                found[variable.name] = np.asarray(value)
+    return found
 
 
 def _labels(model: Any) -> Labels:

@@ -1,1 +1,1 @@
-"""What came out of a run: particles, summaries, pictures, verdict, weights."""
+"""Results of a run: particles, summaries, plots, diagnostics and importance weights."""

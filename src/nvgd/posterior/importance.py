@@ -1,4 +1,4 @@
-"""Draws with importance weights: how good they are, and what they say of the evidence."""
+"""Draws with importance weights: reliability of the weights, and the evidence."""
 
 import math
 
@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike
 from nvgd._support.errors import InputError, check_count
 from nvgd._support.resampling import systematic
 
-# Beyond this shape of the weights' tail their mean converges too slowly to be trusted.
+# Above this shape of the weights' tail, their mean converges too slowly to be reliable.
 RELIABLE_SHAPE = 0.7
 
 
@@ -17,8 +17,12 @@ class Weighted:
     """Draws x of q with log weights log p(x) − log q(x).
 
     Pareto-smoothed importance sampling (Vehtari et al., 2024): the largest weights are replaced by
-    quantiles of a generalised Pareto distribution fitted to them; its shape k̂ says how far the
-    weights can be trusted: below .7 they can, at this number of draws.
+    quantiles of a generalised Pareto distribution fitted to them. Its shape k̂ measures the
+    reliability of the weights: at this number of draws they are reliable if k̂ is below .7.
+
+    Arguments:
+        positions: draws of q, one per row.
+        log_weights: log p(x) − log q(x) of each draw; p need not be normalised.
     """
 
     def __init__(self, positions: Float[np.ndarray, "n d"], log_weights: ArrayLike):
@@ -29,7 +33,7 @@ class Weighted:
                 f"log_weights must hold one number for each of {len(positions)} draws, got shape "
                 f"{self.log_weights.shape}."
             )
-        # A draw at which the density cannot be computed is one at which it is zero.
+        # A draw without a finite density counts as one of density zero.
         finite = np.where(np.isfinite(self.log_weights), self.log_weights, -np.inf)
         if not np.isfinite(finite).any():
             raise InputError("no draw has a finite weight: base and target do not meet.")
@@ -37,7 +41,7 @@ class Weighted:
         self._shift = finite.max()
         self._raw = np.exp(finite - self._shift)
         self.weights: Float[np.ndarray, " n"] = smoothed / smoothed.sum()
-        """Smoothed, with sum one."""
+        """Smoothed weights, with sum one."""
 
     @property
     def is_reliable(self) -> bool:
@@ -46,17 +50,17 @@ class Weighted:
 
     @property
     def log_evidence(self) -> float:
-        """log ∫p: of the mean of the weights as they are, which is unbiased for ∫p."""
+        """Estimate of log ∫p: the log of the mean unsmoothed weight, which is unbiased for ∫p."""
         return float(np.log(self._raw.mean()) + self._shift)
 
     @property
     def standard_error(self) -> float:
-        """Of the log evidence, sd(w)/(√n mean(w))."""
+        """Standard error of the log evidence, sd(w)/(√n mean(w))."""
         return float(self._raw.std(ddof=1) / (self._raw.mean() * math.sqrt(len(self._raw))))
 
     @property
     def effective_size(self) -> float:
-        """1/Σw²: how many equal weights would be as good."""
+        """Effective sample size, 1/Σw²."""
         return float(1 / np.sum(self.weights**2))
 
     def mean(self, values: ArrayLike | None = None) -> np.ndarray:
@@ -80,10 +84,10 @@ class Weighted:
 def pareto_smoothed(
     log_weights: Float[np.ndarray, " n"],
 ) -> tuple[Float[np.ndarray, " n"], float]:
-    """Weights, up to a factor, with a smoothed tail, and the tail's shape k̂.
+    """Weights with a smoothed tail, up to a factor, and the tail's shape k̂.
 
-    With fewer than five draws in the tail, or a tail of equal weights, nothing is smoothed. If some
-    of the tail has no weight at all, or a few draws stand out from equal ones, k̂ is infinite.
+    With fewer than five draws in the tail, or a tail of equal weights, nothing is smoothed. k̂ is
+    infinite if a weight in the tail is zero, or if a few draws outweigh otherwise equal ones.
     """
     weights = np.exp(log_weights - log_weights.max())
     num_draws = len(weights)
@@ -94,7 +98,7 @@ def pareto_smoothed(
         return weights, math.nan
     if weights[tail[0]] <= 0:
         return weights, math.inf
-    # Weights equal to the cutoff are no part of the tail.
+    # Weights equal to the cutoff do not belong to the tail.
     tail = tail[weights[tail] > cutoff * (1 + 1e-12)]
     num_tail, excesses = len(tail), weights[tail] - cutoff
     if num_tail < 5 or np.ptp(excesses) < 1e-12 * excesses[-1]:
@@ -105,7 +109,7 @@ def pareto_smoothed(
         np.expm1(-shape * np.log1p(-levels)) / shape if abs(shape) > 1e-9 else -np.log1p(-levels)
     )
     smoothed = weights.copy()
-    # No weight may exceed the largest that was seen.
+    # No smoothed weight exceeds the largest weight, which is 1 here.
     smoothed[tail] = np.minimum(cutoff + quantiles, 1.0)
     return smoothed, shape
 
@@ -114,7 +118,7 @@ def generalised_pareto_fit(excesses: Float[np.ndarray, " n"]) -> tuple[float, fl
     """Shape k and scale σ of a generalised Pareto distribution, from sorted positive values.
 
     The quasi-Bayesian estimate of Zhang and Stephens (2009), with the weak prior of Vehtari et al.
-    that draws k towards ½.
+    that shrinks k towards ½.
     """
     num = len(excesses)
     num_points = 30 + int(math.sqrt(num))

@@ -1,6 +1,6 @@
 """Figures of a posterior: marginals, pairs, history.
 
-Each of them takes `narrow`: fewer panels side by side, to be read on a telephone.
+With `narrow=True` a figure has fewer panels per row, for narrow pages and phones.
 """
 
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from nvgd._support.errors import InputError
 from nvgd.posterior.summary import scalars
 
-# More panels than these cannot be read; what is left out is said in the figure.
+# Largest numbers of panels that are readable; the figure's title states what is left out.
 MAX_MARGINALS = 36
 MAX_PAIRS = 6
 MAX_PAIRS_NARROW = 3
@@ -22,7 +22,7 @@ COLOUR = "#3b6ea8"
 
 
 def marginals(draws: Mapping[str, Any], *, narrow: bool = False) -> Figure:
-    """A histogram for every scalar, with its mean and central 90 %."""
+    """One histogram per scalar, with its mean and central 90 % interval."""
     names, values = scalars(draws)
     shown = min(len(names), MAX_MARGINALS)
     num_columns = min(shown, 2 if narrow else 4)
@@ -43,7 +43,7 @@ def marginals(draws: Mapping[str, Any], *, narrow: bool = False) -> Figure:
 
 
 def pairs(draws: Mapping[str, Any], *, narrow: bool = False) -> Figure:
-    """Every scalar against every other, the first few of them."""
+    """Scatter plots of all pairs of the first few scalars."""
     names, values = scalars(draws)
     shown = min(len(names), MAX_PAIRS_NARROW if narrow else MAX_PAIRS)
     size = (1.15 if narrow else 1.8) * shown + 0.6
@@ -71,7 +71,7 @@ def pairs(draws: Mapping[str, Any], *, narrow: bool = False) -> Figure:
 def history(
     recorded: Mapping[str, np.ndarray], metrics: Mapping[str, np.ndarray], *, narrow: bool = False
 ) -> Figure:
-    """Every recorded quantity over the steps, and the user's metrics."""
+    """Every recorded quantity and every user metric over the steps."""
     curves = {
         name: (np.arange(1, len(values) + 1), values)
         for name, values in recorded.items()

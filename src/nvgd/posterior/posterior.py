@@ -1,4 +1,4 @@
-"""What came out of a run."""
+"""The result of a run."""
 
 import dataclasses
 import functools
@@ -38,25 +38,29 @@ KIND = "posterior"
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Posterior:
-    """Particles that represent the target, with the record of how they got there.
+    """Particles that represent the target, with the record of their run.
 
     Attributes:
         particles: flat, in unconstrained space, shape (n, dim).
         history: one array per quantity, one entry per step: `log_density` (mean over particles),
-            `step_norm`, `num_gradients` (so far) and the stage's own, such as `stein_discrepancy`
-            (on particles that the witness was not fitted to), `inner_steps` and `acceptance`; NaN
-            where a stage does not measure a quantity.
-        metrics: the user's own measures, under their names, with the steps at which they were
-            taken under `step`.
+            `step_norm`, `num_gradients` (cumulative) and quantities of the stage, such as
+            `stein_discrepancy` (on held-out particles), `inner_steps` and `acceptance`; NaN where a
+            stage does not measure a quantity.
+        metrics: the user's metrics by name, and under `step` the steps at which they were
+            evaluated.
         status: "completed", or a sentence that says why and where the run stopped early.
-        num_kept: how many states of a thinned run `particles` holds, one after the other; else 1.
+        num_kept: number of states of a thinned run that `particles` holds, concatenated; 1 without
+            thinning.
         method: the flow's name.
-        num_steps: steps behind the last particles.
-        stages: what the run consisted of: pairs of a kind, "flow" or "corrections", and the step
-            at which it ended.
-        target, flow, state: what was sampled, how, and the state of the last stage after its last
-            good step. After a flow, `state.direction.witness` is NVGD's network. None in a
-            posterior that was loaded without its target.
+        num_steps: number of steps taken.
+        stages: the stages of the run, as pairs of a kind, "flow" or "corrections", and the step at
+            which the stage ended.
+        target: the sampled target; None in a posterior that was loaded without it.
+        flow: the flow of the run; None in a loaded posterior.
+        state: the state of the last stage after its last good step; None in a loaded posterior.
+            After a flow, `state.direction.witness` is NVGD's network.
+        rerun: runs the sampler again; None in a loaded posterior.
+        stored: contents of the file that replace the target's in a loaded posterior.
     """
 
     particles: Float[Array, "n d"]
@@ -70,9 +74,7 @@ class Posterior:
     flow: ParticleFlow | None = None
     state: Any = None
     rerun: AbstractRerun | None = None
-    """Runs the sampler again; None in a posterior that was loaded."""
     stored: dict[str, Any] | None = None
-    """What a file held of the things that the target would give."""
     stages: tuple[StageRecord, ...] = ()
 
     @property
@@ -81,7 +83,7 @@ class Posterior:
         return self.status == "completed"
 
     def known_target(self, purpose: str) -> Target:
-        """The target, or an error that says how to have it."""
+        """The target; raises an `InputError` if the posterior was loaded without it."""
         if self.target is None:
             raise InputError(
                 f"{purpose} needs the target: pass it to nvgd.load(path, target=target)."
@@ -90,7 +92,7 @@ class Posterior:
 
     @functools.cached_property
     def draws(self) -> dict[str, Array]:
-        """The particles under the model's own names, in constrained space."""
+        """The particles in constrained space, one array per name of the model."""
         if self.target is not None:
             return self.target.present(self.particles)
         assert self.stored is not None
@@ -132,25 +134,27 @@ class Posterior:
     ) -> Summary:
         """Mean, standard deviation, error of the mean and quantiles of every scalar in `draws`.
 
-        The error (`mc_error`) takes into account that particles interact. It needs one gradient per
-        particle on all data: pass `mc_error=False` where that takes too long. Where all data cannot
-        be read again it is left out.
+        Arguments:
+            quantiles: levels of the quantiles, between 0 and 1.
+            mc_error: whether to estimate the standard error of the mean, which accounts for the
+                interaction of the particles. It needs one gradient per particle on all data. It is
+                NaN if False, or if all data cannot be read again.
         """
         scores = self.log_densities_and_scores[1] if mc_error and self._has_scores else None
         return summarise(self.draws, scores, self.num_kept, quantiles)
 
     def diagnose(self, *, num_replicates: int = 0) -> Diagnosis:
-        """Did it work? A verdict in words, with its measures; `print` shows both.
+        """Check whether the run worked; `print` shows the verdict and its measures.
 
         The verdict is "converged", "not yet", "variance too small", "multimodal disagreement" or
-        "diverged". It rests on the particles' scores, from all data: identities that hold for
-        draws of the target, the Stein discrepancy of a witness that is tested on particles which
-        it has not seen, and the kernelised one (see `docs/diagnostics.md` for what they can and
-        cannot see).
+        "diverged". It is based on the particles' scores from all data: identities that hold for
+        draws of the target, the Stein discrepancy of a witness on held-out particles, and the
+        kernelised Stein discrepancy (see `docs/diagnostics.md` for what they can and cannot
+        detect).
 
         Arguments:
-            num_replicates: further runs from other starts, as long as this one, to compare with:
-                what a single ensemble cannot know is that there is another mode.
+            num_replicates: number of further runs, of the same length but from other initial
+                particles, to compare with. A single ensemble cannot detect modes that it missed.
         """
         check_count("num_replicates", num_replicates, minimum=0)
         replicates: list[np.ndarray] = []
@@ -183,16 +187,17 @@ class Posterior:
         return [f"x[{i}]" for i in range(self.particles.shape[1])]
 
     def sample(self, num_draws: int, *, num_steps: int = 200, seed: int = 0) -> "Posterior":
-        """Further draws: ends of chains that start at the particles.
+        """Further draws: final states of chains that start at the particles.
 
-        The chains are those of the corrections at the end of a default run: they keep the target
-        exactly, so that draws are at least as good as the particles they start from, and after
-        `num_steps` they have mostly forgotten them. One gradient per draw and step. Not with
-        minibatches, whose log densities are only estimates.
+        The chains are those of the corrections at the end of a default run. They leave the target
+        invariant, so draws are at least as good as the particles they start from, and after
+        `num_steps` steps they have mostly forgotten them. One gradient per draw and step. Not
+        available with minibatches, which only estimate the log density.
 
         Arguments:
-            num_draws: how many chains, and draws; particles are used several times if need be.
-            num_steps: length of the chains. The first half adapts.
+            num_draws: number of chains, one per draw; chains share initial particles if there are
+                more chains than particles.
+            num_steps: length of the chains; the first half adapts.
             seed: the same seed gives the same draws.
         """
         check_count("num_draws", num_draws)
@@ -211,11 +216,15 @@ class Posterior:
         )
 
     def predict(self, *args: Any, seed: int = 0, **kwargs: Any) -> dict[str, Array]:
-        """New data, one draw for every particle.
+        """Posterior predictive data, one draw per particle.
 
-        For a NumPyro model, with its own arguments or with others (leave what is to be predicted
-        unobserved); for a PyMC model, with its data as they are now; for a `Target` of your own, by
-        the function in `Target(..., model=nvgd.Model(predict=...))`.
+        A NumPyro model predicts with its original arguments or with new ones; leave the sites to
+        predict unobserved. A PyMC model predicts with its current data. Your own `Target` predicts
+        with the function in `Target(..., model=nvgd.Model(predict=...))`.
+
+        Arguments:
+            args, kwargs: passed on to the model.
+            seed: the same seed gives the same data.
         """
         check_seed(seed)
         target = self.known_target("predict")
@@ -229,16 +238,17 @@ class Posterior:
         return predicted
 
     def to_arviz(self, *, predictive: bool = True, seed: int = 0) -> Any:
-        """The posterior as the installed ArviZ takes it; `.to_netcdf(path)` writes it to a file.
+        """Convert the posterior for the installed version of ArviZ.
 
-        With ArviZ 1.x, or `arviz-base` alone, an `xarray.DataTree`; with ArviZ 0.x an
-        `arviz.InferenceData`. Groups: posterior, sample_stats (`lp`, the log density in
-        unconstrained space), and where the model gives them log_likelihood, observed_data and
-        posterior_predictive. The particles are the draws of one chain; in a thinned run each
-        particle is a chain.
+        The result is an `xarray.DataTree` with ArviZ 1.x or `arviz-base` alone, and an
+        `arviz.InferenceData` with ArviZ 0.x; `.to_netcdf(path)` writes it to a file. The groups are
+        posterior, sample_stats (`lp`, the log density in unconstrained space) and, if the model
+        provides them, log_likelihood, observed_data and posterior_predictive. The particles are the
+        draws of one chain; in a thinned run each particle is a chain.
 
         Arguments:
-            predictive: draw new data for posterior_predictive, with this `seed`.
+            predictive: whether to draw new data for posterior_predictive.
+            seed: seed of these draws.
         """
         from nvgd.posterior.arviz import to_arviz
 
@@ -260,8 +270,8 @@ class Posterior:
 
         Arguments:
             kind: "marginals", "pairs" (of the first few scalars) or "history".
-            names: of the draws to show; all if omitted.
-            narrow: fewer panels side by side, for a narrow page.
+            names: names of the draws to show; all if omitted.
+            narrow: whether to use fewer panels per row, for a narrow page.
         """
         from nvgd.posterior import plots
 
@@ -273,10 +283,11 @@ class Posterior:
         return plots.OF_DRAWS[kind](chosen, narrow=narrow)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write everything but the target to one file, without pickle; `nvgd.load` reads it.
+        """Write draws, history, metrics and scores to one file, which `nvgd.load` reads.
 
-        The file is readable by `numpy.load`: arrays `particles`, `log_densities` and `scores`
-        (unless all data cannot be read again), `draws/…`, `history/…` and `metrics/…`.
+        The file contains no pickle and is readable by `numpy.load`. Its arrays are `particles`,
+        `log_densities` and `scores` (unless all data cannot be read again), `draws/…`, `history/…`
+        and `metrics/…`.
         """
         dims, coords = self.labels
         facts = {
@@ -304,17 +315,18 @@ class Posterior:
         )
 
 
-# What a file holds: plain values, and groups of arrays.
+# Contents of a file: plain values, and groups of arrays.
 _FACTS = ("status", "num_kept", "method", "num_steps")
 _GROUPS = ("draws", "history", "metrics")
 
 
 def load(path: str | os.PathLike[str], target: Target | None = None) -> Posterior:
-    """A posterior that `Posterior.save` wrote.
+    """Load a posterior that `Posterior.save` wrote.
 
     Arguments:
-        target: what was sampled, if the posterior is to predict or to be compared with its model;
-            draws, summary, plots and history do not need it.
+        path: the file.
+        target: the sampled target, which predictions and comparisons with the model need; draws,
+            summary, plots and history do not.
     """
     facts, arrays = read_archive(Path(path), KIND)
     groups: dict[str, dict[str, Any]] = {group: {} for group in _GROUPS}

@@ -1,4 +1,4 @@
-"""What a posterior asks of the run that made it; `nvgd.running` answers."""
+"""Interface by which a posterior runs its sampler again; `nvgd.running` implements it."""
 
 from abc import ABC, abstractmethod
 
@@ -7,17 +7,20 @@ from jaxtyping import Array, Float
 
 
 class AbstractRerun(ABC):
-    """A way to run the sampler again."""
+    """Runs the sampler that produced a posterior again."""
 
     @abstractmethod
     def replicate(self, number: int) -> Float[np.ndarray, "n d"]:
-        """Particles of an independent run from other starting particles; `number` tells them apart.
+        """Particles of an independent run from other initial particles.
 
-        InputError if the run started from particles of the user's own.
+        Raises an `InputError` if the user gave the initial particles.
+
+        Arguments:
+            number: index of the replicate, which determines its random numbers.
         """
 
     @abstractmethod
     def continue_chains(
         self, particles: Float[Array, "n d"], num_draws: int, num_steps: int, seed: int
     ) -> Float[Array, "m d"]:
-        """Ends of chains that start at the particles and keep the target exactly."""
+        """Final states of chains that start at the particles and leave the target invariant."""

@@ -1,4 +1,4 @@
-"""Numbers that describe a posterior, with the error of its means."""
+"""Summary statistics of a posterior, with standard errors of the means."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -11,16 +11,19 @@ from nvgd._support.errors import InputError
 from nvgd._support.tables import align
 from nvgd.targets.positions import element_name
 
-# The share of the particles that the regression on scores may use up.
+# Largest degrees of freedom of the regression on scores, as a share of the particles.
 FREEDOM_SHARE = 0.25
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Summary:
-    """One row per scalar; `print` shows a table, `summary["mean"]` is a column, by row name.
+    """Summary statistics, one row per scalar.
+
+    `print(summary)` shows a table; `summary["mean"]` is a column as a dictionary from row names to
+    values.
 
     Attributes:
-        names: of the rows, such as `weights[2]`.
+        names: names of the rows, such as `weights[2]`.
         columns: mean, sd, mc_error (standard error of the mean) and the quantiles.
     """
 
@@ -35,7 +38,7 @@ class Summary:
         return dict(zip(self.names, self.columns[column].tolist(), strict=True))
 
     def rows(self) -> list[tuple[str, ...]]:
-        """The table as text, its head first."""
+        """The rows of the table as text, header first."""
         rows = [("", *self.columns)]
         for i, name in enumerate(self.names):
             cells = (values[i] for values in self.columns.values())
@@ -52,7 +55,7 @@ def summarise(
     num_kept: int,
     quantiles: Sequence[float],
 ) -> Summary:
-    """Describe every scalar in `draws`; without scores the means' errors are not known."""
+    """Summarise every scalar in `draws`; without scores the standard errors are NaN."""
     try:
         levels = np.asarray(quantiles, np.float64)
     except (TypeError, ValueError):
@@ -73,7 +76,7 @@ def summarise(
 
 
 def scalars(draws: Mapping[str, Any]) -> tuple[list[str], Float[np.ndarray, "n k"]]:
-    """Every scalar of the draws, as one column under its name and index."""
+    """Names and values of all scalars in the draws, one column per scalar."""
     names, columns = [], []
     for name, value in draws.items():
         array = np.asarray(value, np.float64)
@@ -88,19 +91,21 @@ def errors_of_means(
 ) -> Float[np.ndarray, " k"]:
     """Standard error of each column's mean, for particles that are not independent draws.
 
-    Particles that interact are spread more evenly than independent draws, or shifted and squeezed
-    together as a whole, so that sd/√n can be wrong either way. But a sample of p has scores of mean
-    zero, whatever made it. So regress the values on the scores, g = a + b·s + r: the part of the
-    error that scores can see is b·s̄, as it came out; only the rest is treated as independent,
+    Interacting particles may be spread more evenly than independent draws, or be shifted or
+    contracted as a whole, so sd/√n can be too large or too small. But E_p[∇log p] = 0, however a
+    sample of p was made. So regress the values on the scores, g = a + b·s + r. The part of the
+    error that is visible in the scores is b·s̄; only the remainder r is treated as independent:
 
         error² = (b·s̄)² + var(r)/n
 
-    which for independent draws has the expectation var(g)/n. In d > n/4 dimensions the regression
-    is shrunk to n/4 degrees of freedom, and the error tends to sd/√n.
+    For independent draws its expectation is var(g)/n. In d > n/4 dimensions the regression is
+    shrunk to n/4 degrees of freedom, and the error tends to sd/√n.
 
     Arguments:
-        num_kept: states of a thinned run, one after the other in `values`; what the regression
-            leaves is then averaged over batches of states, as it is correlated in time.
+        values: g, one column per scalar.
+        scores: s.
+        num_kept: number of states of a thinned run, concatenated in `values`. The remainder is
+            correlated in time, so its variance is then estimated from means of batches of states.
     """
     n, dim = scores.shape
     mean_scores = scores.mean(axis=0)

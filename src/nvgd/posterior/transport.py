@@ -1,7 +1,7 @@
-"""A flow as a map with a density: fresh draws, importance weights, the evidence.
+"""A flow as a transport map: fresh draws, importance weights, the evidence.
 
-Plain steps x ← x + ε f(x) without noise are maps. Draws of a base density that had no part in
-choosing the fields, pushed through all of them, are independent, and their density is known:
+Euler steps x ← x + ε f(x) without noise are maps. Fresh draws of a base density, to which the
+fields were not fitted, remain independent when pushed through all steps, and their density is
 
     log q(x_T) = log q₀(x₀) − Σ_t log|det ∂x_{t+1}/∂x_t|
 """
@@ -23,25 +23,25 @@ from nvgd.flow.particle_flow import FlowState, ParticleFlow
 from nvgd.posterior.importance import Weighted
 from nvgd.targets.target import Target
 
-# Up to this many dimensions a Jacobian is written out; above, its log determinant is estimated.
+# Up to this many dimensions Jacobians are computed; above, their log determinant is estimated.
 MOST_DIMENSIONS_FOR_JACOBIAN = 20
-# Terms of the logarithm's series, each a derivative along a probe.
+# Number of terms in the series of the log determinant; each costs one Jacobian-vector product.
 SERIES_TERMS = 10
-# Steps of the flow, and draws pushed, in one compiled call.
+# Number of draws that `weigh` pushes in one compiled call.
 DRAWS_AT_ONCE = 2000
 
 
 @runtime_checkable
 class BaseDensity(Protocol):
-    """What draws come from: a density of `nvgd.densities`, or anything with these."""
+    """Interface of a base density, which the densities of `nvgd.densities` provide."""
 
     @property
     def dim(self) -> int:
-        """Dimensions."""
+        """Number of dimensions."""
         ...
 
     def log_density(self, x: Float[Array, " d"]) -> Float[Array, ""]:
-        """Normalised."""
+        """Normalised log density."""
         ...
 
     def sample(self, key: PRNGKeyArray, num_draws: int) -> Float[Array, "n d"]:
@@ -64,21 +64,26 @@ class StandardNormal(eqx.Module):
 
 
 class Pushed(NamedTuple):
-    """Where draws came out."""
+    """Draws after the map, with its log determinants."""
 
     positions: Float[Array, "n d"]
     log_determinants: Float[Array, " n"]
     """log|det ∂x_T/∂x_0|."""
     is_folded: Bool[Array, " n"]
-    """Where a step was not one-to-one around the draw: its size is too large there."""
+    """Whether a step reversed orientation at the draw, and so is too large to be one-to-one; only
+    exact determinants detect this."""
 
 
 class Transport(eqx.Module):
-    """The fields of every step of a flow, ready to move other draws; made by `learn_transport`.
+    """The fields of all steps of a flow, as a map for other draws; built by `learn_transport`.
 
     Arguments:
+        target: p.
+        mover: the Euler steps of the flow.
         base: q₀.
-        particles: those that the fields were fitted to, where they ended.
+        particles: final positions of the particles to which the fields were fitted.
+        steps: arrays of the frame and field of every step, stacked along the first axis.
+        skeleton: the parts of frame and field that are not arrays.
     """
 
     target: Target
@@ -98,10 +103,11 @@ class Transport(eqx.Module):
         """Move draws of the base along all steps, with the log determinant of the map.
 
         Arguments:
-            determinant: "exact" writes the Jacobian of a step out; "stochastic" estimates
-                tr log(I + J) = Σ_k (−1)^(k+1) tr J^k / k, ten terms along one random direction a
-                step; "auto" is exact up to twenty dimensions.
-            key: for the random directions.
+            draws: draws of the base density.
+            determinant: "exact" computes the Jacobian of every step; "stochastic" estimates
+                tr log(I + J) = Σ_k (−1)^(k+1) tr J^k / k by ten terms along one random direction
+                per step; "auto" is exact up to twenty dimensions.
+            key: key for the random directions.
         """
         check_choice("determinant", determinant, ("auto", "exact", "stochastic"))
         dim = self.target.dim
@@ -113,7 +119,7 @@ class Transport(eqx.Module):
         return _push(self, draws, determinant == "exact", key)
 
     def sample(self, num_draws: int, *, seed: int = 0) -> Float[Array, "n d"]:
-        """Fresh, independent draws of the flow's end: as many as wanted, without new training."""
+        """Fresh independent draws from the end of the flow, without new training."""
         check_count("num_draws", num_draws)
         draws = self.base.sample(jax.random.key(seed), num_draws)
         return _push(self, draws, False, jax.random.key(seed), weigh=False).positions
@@ -125,7 +131,13 @@ class Transport(eqx.Module):
         *,
         seed: int = 0,
     ) -> Weighted:
-        """Fresh draws with importance weights p/q, and with them the log evidence."""
+        """Fresh draws with importance weights p/q, which give the log evidence.
+
+        Arguments:
+            num_draws: number of draws.
+            determinant: as for `push`.
+            seed: the same seed gives the same draws.
+        """
         check_count("num_draws", num_draws, minimum=2)
         positions, log_weights, num_folded = [], [], 0
         for first in range(0, num_draws, DRAWS_AT_ONCE):
@@ -154,18 +166,22 @@ def learn_transport(
     num_steps: int = 300,
     seed: int = 0,
 ) -> Transport:
-    """Run a flow from draws of a base density, and keep every step's field.
+    """Run a flow from draws of a base density, and keep the field of every step.
 
         transport = learn_transport(target, NVGD.paper(0.05), num_steps=200)
         weighted = transport.weigh(4000)
         weighted.log_evidence, weighted.standard_error, weighted.pareto_shape
 
-    With importance weighting for SVGD: Yao et al. (2020) and others; the density along a flow
-    of learned fields as in normalising flows.
+    Importance weighting for SVGD: Yao et al. (2020) and others. The density along a flow of learned
+    fields is computed as in normalising flows.
 
     Arguments:
-        flow: deterministic plain steps (`Euler`) along a direction with a field.
+        target: p, without minibatches.
+        flow: deterministic Euler steps along a direction with a field.
         base: q₀, N(0, I) by default; the wider and nearer to the target, the better the weights.
+        num_particles: number of particles to which the fields are fitted.
+        num_steps: number of steps of the flow.
+        seed: the same seed gives the same transport.
     """
     check_kind("target", target, Target, "Target(log_density, dim=2)")
     check_kind("flow", flow, ParticleFlow, "NVGD.paper()")
@@ -193,7 +209,7 @@ def learn_transport(
 
 
 def _checked_mover(target: Target, flow: ParticleFlow) -> Euler:
-    """The mover of a flow whose steps are maps of each particle alone."""
+    """The mover of the flow, if every step is a map of each particle by itself."""
     name, capabilities = type(flow.direction).__name__, flow.direction.capabilities
     if capabilities.noise_share:
         raise InputError(
@@ -286,7 +302,7 @@ def _push(
 
 
 def _log_series(function: Any, x: Float[Array, " d"], probe: Float[Array, " d"]) -> Array:
-    """zᵀ log(I + J) z, J = ∂(function − identity)/∂x, by the first terms of the series."""
+    """zᵀ log(I + J) z with J = ∂(function − identity)/∂x, by the first terms of its series."""
     _, along = jax.linearize(lambda y: function(y) - y, x)
 
     def term(carry: tuple[Array, Array], power: Array) -> tuple[tuple[Array, Array], None]:

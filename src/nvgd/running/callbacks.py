@@ -1,4 +1,4 @@
-"""Metrics and callback: what the user wants to see of a run while it goes on."""
+"""Metrics and callbacks, evaluated during a run."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -14,7 +14,13 @@ Metrics = Mapping[str, Callable[[Float[Array, "n d"]], Any]]
 
 
 class Watch:
-    """Takes metrics and calls back: at the start, every so many steps, and at the end."""
+    """Evaluates metrics and calls `callback` at the start, at regular intervals and at the end.
+
+    Arguments:
+        metrics: functions of the particles, by name.
+        every: steps between two evaluations.
+        callback: called with the state at the same steps.
+    """
 
     def __init__(
         self,
@@ -34,18 +40,18 @@ class Watch:
         self._rows: list[dict[str, float]] = []
 
     def steps_until_next(self, step: int) -> int:
-        """How far a chunk may go before a state is due."""
+        """Number of steps before the next evaluation is due."""
         if not self.metrics and self.callback is None:
             return CAPACITY
         return self.every - step % self.every
 
     def is_due(self, step: int) -> bool:
-        """Whether the state at this step is to be looked at."""
+        """Whether an evaluation is due at this step."""
         is_wanted = bool(self.metrics) or self.callback is not None
         return is_wanted and step % self.every == 0 and not self._has_seen(step)
 
     def __call__(self, state: StageState) -> None:
-        """Take the metrics of this state, and call back."""
+        """Evaluate the metrics at this state, and call `callback`."""
         if self._has_seen(int(state.step)):
             self._rows.pop()
         self._rows.append({"step": int(state.step), **self._measured(state.particles)})
@@ -67,16 +73,16 @@ class Watch:
         return row
 
     def forget_after(self, step: int) -> None:
-        """Drop what was measured at states that turned out to be faulty."""
+        """Drop the metrics of later steps, whose states turned out to be invalid."""
         self._rows = [row for row in self._rows if row["step"] <= step]
 
     def records(self) -> dict[str, np.ndarray]:
-        """One array per metric, and `step`."""
+        """One array per metric, and the array `step`."""
         names = self._rows[0] if self._rows else ()
         return {name: np.array([row[name] for row in self._rows]) for name in names}
 
     def restore(self, records: Mapping[str, np.ndarray]) -> None:
-        """Go on from what an earlier run of the same settings has measured."""
+        """Restore the `records` of a checkpoint."""
         columns = {name: values.tolist() for name, values in records.items()}
         self._rows = [
             dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)

@@ -1,9 +1,9 @@
-"""The state of a run on the disk, so that an interrupted run goes on to the same end.
+"""Checkpoints on disk, from which an interrupted run resumes with the same result.
 
-A checkpoint is an archive (`nvgd._support.archives`) named after its step. It holds the stage under
-way with its state and the previous one, what was recorded so far, and by what the run is known
-again: its settings, its starting particles and the log densities there. The last two checkpoints
-are kept, so that there is one to go back to if the latest turns out to be damaged.
+A checkpoint is an archive (`nvgd._support.archives`) named after its step. It holds the active
+stage, its current and previous state, and the records so far. The settings, the starting particles
+and their log densities identify the run. The last two checkpoints are kept, in case the latest is
+damaged.
 """
 
 import hashlib
@@ -40,17 +40,23 @@ KIND = "checkpoint"
 PATTERN = "checkpoint-*.npz"
 NUM_KEPT = 2
 
-# Another machine rounds otherwise; another start, or another target, differs by more.
+# Relative tolerances: above the rounding differences between machines, below the differences
+# between starts or targets.
 TOLERANCES = {"start/particles": 1e-3, "start/log_densities": 3e-5}
 
 
 class Checkpoints:
-    """The checkpoints of one run, in a directory of their own."""
+    """The checkpoints of one run, in their own directory.
+
+    Arguments:
+        directory: created if necessary.
+        every: interval between checkpoints, in steps or as a time.
+    """
 
     def __init__(self, directory: Path, every: int | timedelta):
         if isinstance(every, timedelta):
             if every <= timedelta():
-                raise InputError(f"checkpoint_every must be longer than nothing, got {every}.")
+                raise InputError(f"checkpoint_every must be a positive duration, got {every}.")
         else:
             check_count("checkpoint_every", every)
         self.directory, self.every = output_directory(directory, "checkpoint"), every
@@ -59,17 +65,17 @@ class Checkpoints:
         self._start: Arrays = {}
 
     def steps_until_next(self, step: int) -> int:
-        """How far a chunk may go before a checkpoint is due by its step."""
+        """Number of steps before a checkpoint is due, if the interval is given in steps."""
         return CAPACITY if isinstance(self.every, timedelta) else self.every - step % self.every
 
     def is_due(self, step: int) -> bool:
-        """Whether it is time for one."""
+        """Whether a checkpoint is due."""
         if isinstance(self.every, timedelta):
             return time.monotonic() - self._last_time >= self.every.total_seconds()
         return step % self.every == 0
 
     def write(self, run: Run, watch: Watch) -> None:
-        """Store the run as it is, and drop the oldest checkpoints."""
+        """Write a checkpoint of the run, and delete old ones."""
         infos = run.infos()._asdict()
         diagnostics = infos.pop("diagnostics")
         arrays = {
@@ -94,7 +100,7 @@ class Checkpoints:
             for old in self._paths()[NUM_KEPT:]:
                 old.unlink()
         except OSError as error:
-            # The run is worth more than its checkpoint, and earlier ones are still there.
+            # A failed checkpoint must not end the run; earlier ones are still there.
             warnings.warn(
                 CheckpointWarning(
                     f"no checkpoint could be written to {str(self.directory)!r} at step "
@@ -109,7 +115,11 @@ class Checkpoints:
         return sorted(self.directory.glob(PATTERN), reverse=True)
 
     def resume(self, run: Run, watch: Watch, settings: dict[str, Any]) -> None:
-        """Put the run where its latest usable checkpoint left it, if there is one."""
+        """Restore the run from its latest usable checkpoint, if there is one.
+
+        Arguments:
+            settings: further settings that identify the run.
+        """
         if is_first_process():
             remove_temporaries(self.directory)
         self._identify(run, settings)
@@ -126,7 +136,7 @@ class Checkpoints:
                     f"step {run.num_steps} already: ask for more, or choose another directory."
                 )
             for refusal in refusals:
-                message = f"{refusal} Going on from step {run.num_steps}, the checkpoint before it."
+                message = f"{refusal} Resuming from the earlier checkpoint at step {run.num_steps}."
                 warnings.warn(CheckpointWarning(message), stacklevel=4)
             return
         if refusals:
@@ -144,7 +154,7 @@ class Checkpoints:
             "start/particles": np.asarray(particles),
             "start/log_densities": np.asarray(log_densities),
         }
-        # A run may be made longer: its length is not part of what it is.
+        # The number of steps is not part of the identity: a resumed run may be longer.
         flow = run.length.given
         self._identity = {
             "flow": eqx.tree_pformat(flow, width=10**6),
@@ -179,12 +189,12 @@ class Checkpoints:
         run.length.restore(_part(arrays, "looks"))
 
     def _restored(self, run: Run, kind: str, arrays: Arrays) -> tuple[Active, Any]:
-        """The stage that was under way with its state, and the previous state."""
+        """The active stage with its state, and the previous state."""
         like = run.active
         if kind != like.kind:
             legs = [leg for leg in run.length.legs if leg.kind == kind]
             if not legs:
-                raise InputError(f"it is at a later stage, the {kind}: ask for more steps.")
+                raise InputError(f"it is already in the stage {kind!r}: ask for more steps.")
             # Shapes only: nothing is computed.
             like = eqx.filter_eval_shape(legs[0].enter, run.target, run.whole_active(), run.key)
         stage = arrays_to_tree(like.stage, arrays, "stage")

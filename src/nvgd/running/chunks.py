@@ -13,24 +13,25 @@ from nvgd._support.trees import where
 from nvgd.flow.stage import AbstractStage, StepInfo
 from nvgd.targets.target import Target
 
-# Steps that one compiled call can take; how many it does take is decided at run time.
+# Most steps per compiled call; the actual number is a run-time argument.
 CAPACITY = 512
 
 
 class Chunk(NamedTuple):
-    """What one compiled call returns."""
+    """The result of one compiled call."""
 
     state: Any
     """After the last step that produced finite particles."""
     previous: Any
-    """One step before: the state to go back to if the log density turns out faulty at `state`."""
+    """The state one step before `state`, used if the log density is not finite at `state`."""
     infos: StepInfo
-    """Leading axis `CAPACITY`, of which the first `length` entries count."""
+    """Leading axis `CAPACITY`; only the first `length` entries are valid."""
     kept: Float[Array, "slots n d"] | None
-    """The last particles of every stride of `thin` steps."""
+    """The particles at every `thin`-th step; only the slots of completed strides are valid."""
     length: Int[Array, ""]
+    """Number of steps tried."""
     healthy: Bool[Array, ""]
-    """False if the last of the `length` steps met a non-finite value and was not taken."""
+    """False if the last step tried met a value that is not finite and was not taken."""
 
 
 @compiled
@@ -46,11 +47,17 @@ def advance(
     key: PRNGKeyArray,
     placement: Placement = Placement(),
 ) -> Chunk:
-    """Take `length` steps, or fewer if a non-finite value turns up; one program for any length.
+    """Take `length` steps, or fewer if a value is not finite; one program serves any length.
 
     Arguments:
-        taken: for every step, what its batch is made from; None if every step sees all data.
-        placement: where the arrays live.
+        stage: the stage whose steps are taken.
+        target: the density to sample.
+        state, previous: the current and the previous state.
+        taken: the output of `AbstractBatches.take` for these steps; None if steps use all data.
+        length: number of steps, at most `CAPACITY`.
+        thin: keep the particles of every `thin`-th step; None keeps none.
+        key: random key of the run.
+        placement: placement of the arrays on devices.
     """
     shape = state.particles.shape
 
@@ -68,7 +75,7 @@ def advance(
         healthy = (info.num_faulty_scores == 0) & (info.num_faulty_moves == 0)
         kept = chunk.kept
         if kept is not None and thin is not None:
-            # Overwritten until its stride is over; what is left is the stride's last state.
+            # Each step overwrites the slot of its stride; the last step of the stride remains.
             slot = chunk.state.step // thin - state.step // thin
             kept = kept.at[slot].set(moved.particles)
         return Chunk(

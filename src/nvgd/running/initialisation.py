@@ -1,4 +1,4 @@
-"""Where particles start, and whether they can."""
+"""Starting particles, and checks that a run can start from them."""
 
 import equinox as eqx
 import jax
@@ -13,7 +13,7 @@ from nvgd.targets.target import Target, evaluate
 
 DEFAULT_NUM_PARTICLES = 100
 
-# Draws of a start before it is given up; as many as NumPyro allows.
+# Most draws per starting particle; the same limit as in NumPyro.
 MAX_TRIES = 100
 
 STARTS: dict[str, AbstractStart] = {"prior": PriorStart(), "laplace": Laplace()}
@@ -26,16 +26,20 @@ def starting_particles(
     taken: PyTree,
     key: PRNGKeyArray,
 ) -> Float[Array, "n d"]:
-    """The particles to start from: the user's, or draws at which the log density is finite.
+    """Starting particles: the user's, or draws at which the log density is finite.
 
     Arguments:
-        taken: one step's share of `Target.batches`, on which the log density is tried.
+        target: the density to sample.
+        initial: particles, a way to draw them, or None, as for `sample`.
+        num_particles: number of particles, or None for the default.
+        taken: one step's entry of `Target.batches`, on which the log density is checked.
+        key: random key for the draws.
     """
     if num_particles is not None:
         check_count("num_particles", num_particles)
     is_chosen = initial is not None
     if initial is None:
-        # A control variate is noise far from its anchor.
+        # Far from their anchor, control variates only add noise.
         initial = OwnStart() if target.anchor is None else AnchorStart()
     if isinstance(initial, str):
         check_choice("initial", initial, STARTS)
@@ -62,7 +66,7 @@ def starting_particles(
 
 
 def _check_anchor(target: Target, particles: Float[Array, "n d"], taken: PyTree) -> None:
-    """Refuse a start at which control variates make scores noisier than they are without."""
+    """Refuse a start at which control variates increase the noise of the scores."""
     if target.anchor is None:
         return
     exact = np.asarray(target.on_all_data(particles).scores)
@@ -83,7 +87,7 @@ def _check_anchor(target: Target, particles: Float[Array, "n d"], taken: PyTree)
 def _feasible(
     target: Target, start: AbstractStart, num: int, taken: PyTree, key: PRNGKeyArray
 ) -> Float[Array, "n d"]:
-    """Draws of `start`, repeated for those particles at which the log density is not finite."""
+    """Draws of `start`, repeated for particles at which the log density is not finite."""
     start = start.prepared(target, key)
     particles = start.draw(target, num, key)
     for attempt in range(1, MAX_TRIES):
@@ -99,7 +103,7 @@ def _feasible(
 
 
 def check_apart(particles: Float[Array, "n d"]) -> None:
-    """Refuse particles most of which are in one place, which no flow without noise can leave."""
+    """Refuse particles more than half of which coincide; without noise they never separate."""
     _, counts = np.unique(np.asarray(particles), axis=0, return_counts=True)
     if len(particles) > 1 and 2 * counts.max() > len(particles):
         raise InputError(
@@ -117,6 +121,10 @@ def _no_start(num_faulty: int, num: int, tried: str = "") -> str:
 
 
 def is_faulty(target: Target, particles: Float[Array, "n d"], taken: PyTree) -> Bool[Array, " n"]:
-    """Where log density or score is not finite, on one batch if there are batches."""
+    """Which particles have a position, log density or score that is not finite.
+
+    Arguments:
+        taken: one step's entry of `Target.batches`, or None for all data.
+    """
     found = evaluate(target, particles, target.batch(jax.tree.map(jnp.asarray, taken)))
     return ~(found.is_finite & jnp.all(jnp.isfinite(particles), axis=-1))

@@ -1,4 +1,4 @@
-"""Starting particles from a normal approximation, found on the way to a mode."""
+"""Starting particles from a normal approximation along the path to a mode."""
 
 import equinox as eqx
 import jax
@@ -12,26 +12,29 @@ from nvgd.targets.curvature import MAX_DENSE_DIMENSION, eigen_decomposed, positi
 from nvgd.targets.mode_search import climb
 from nvgd.targets.target import Target
 
-# Random probes that the diagonal of a large Hessian is estimated from.
+# Random probes for the diagonal of a large Hessian.
 NUM_PROBES = 32
 
-# Draws by which an approximation is judged, and starts from which the best is chosen.
+# Draws per estimate of the evidence lower bound, and candidates for the start of the climb.
 NUM_DRAWS = 50
 NUM_STARTS = 20
 
 
 class Laplace(AbstractStart):
-    """Draws from the normal distribution that fits best among those along the way to a mode.
+    """Draws from the best normal approximation along the path to a mode.
 
-    Like Pathfinder (Zhang et al., 2022): climb by L-BFGS, lay a normal distribution with the local
-    curvature at positions along the way, and keep the one with the largest evidence lower bound.
-    At a mode that describes its posterior, this is Laplace's approximation; where the mode lies in
-    a spike, as in hierarchical models, it is one laid before the spike. Choose it if the posterior
-    is far from the origin or badly scaled; not for several modes, of which it finds one.
+    As in Pathfinder (Zhang et al., 2022), L-BFGS climbs to a mode, a normal distribution with the
+    local curvature is fitted at positions along the path, and the one with the largest evidence
+    lower bound is kept. If the mode is typical of the posterior, the result is the Laplace
+    approximation. If the mode lies in a narrow spike, as in hierarchical models, the result is an
+    approximation from an earlier point of the path.
+
+    Use it if the posterior is far from the origin or badly scaled. Do not use it for multimodal
+    posteriors: it finds only one mode.
 
     Arguments:
-        scale: factor on the standard deviations; above 1 to be on the safe side.
-        num_candidates: positions along the way at which to try.
+        scale: factor on the standard deviations; above 1 for an overdispersed start.
+        num_candidates: number of positions along the path at which to fit.
     """
 
     scale: float = eqx.field(default=1.0, converter=plain)
@@ -42,7 +45,7 @@ class Laplace(AbstractStart):
         check_count("num_candidates", self.num_candidates)
 
     def prepared(self, target: Target, key: PRNGKeyArray) -> AbstractStart:
-        """The best normal distribution."""
+        """Fit the best normal distribution."""
         start_key, draw_key = jax.random.split(key)
         positions = climb(target.on_all_data_at, _best_start(target, start_key)).positions
         chosen = np.unique(np.linspace(0, len(positions) - 1, self.num_candidates).astype(int))
@@ -54,21 +57,21 @@ class Laplace(AbstractStart):
         return candidates[int(np.argmax(bounds))]
 
     def draw(self, target, num, key):
-        """Draws of the distribution, fitted anew."""
+        """Fit the distribution and draw from it."""
         return self.prepared(target, key).draw(target, num, key)
 
 
 class AnchorStart(AbstractStart):
-    """Draws from the normal approximation at the mode that control variates are held against."""
+    """Draws from the normal approximation at the anchor of the control variates."""
 
     def prepared(self, target, key):
-        """The curvature at the anchor."""
+        """Fit the normal approximation at the anchor."""
         del key
         assert target.anchor is not None
         return _fitted(target, target.anchor.position, 1.0)
 
     def draw(self, target, num, key):
-        """Draws of the approximation, fitted anew."""
+        """Fit the approximation and draw from it."""
         return self.prepared(target, key).draw(target, num, key)
 
 
@@ -84,7 +87,7 @@ class _Normal(AbstractStart):
         )
 
     def log_density(self, draws: Float[Array, "n d"]) -> Float[np.ndarray, " n"]:
-        """Up to the constant that all have in common."""
+        """Log density, up to a constant that depends only on the dimension."""
         offsets, factor = np.asarray(draws - self.centre), np.asarray(self.factor)
         if factor.ndim == 1:
             noise, log_volume = offsets / factor, np.sum(np.log(factor))
@@ -107,7 +110,7 @@ def _best_start(target: Target, key: PRNGKeyArray) -> Float[Array, " d"]:
 
 
 def _fitted(target: Target, position: Float[Array, " d"], scale: float) -> _Normal:
-    """A Newton step from the position, and the curvature there."""
+    """The normal approximation at a position: centred at its Newton step, with its curvature."""
     dim = target.dim
     is_dense = dim <= MAX_DENSE_DIMENSION
     probes = jnp.eye(dim)
@@ -116,7 +119,7 @@ def _fitted(target: Target, position: Float[Array, " d"], scale: float) -> _Norm
     products = target.curvature_on_all_data(position, probes)
     score = np.asarray(target.on_all_data_at(position)[1])
     if is_dense:
-        # A curvature that is not finite spoils this candidate, not the search.
+        # A curvature that is not finite makes this candidate useless, but does not end the search.
         precisions, axes = eigen_decomposed(products)
         shift, factor = axes @ ((axes.T @ score) / precisions), axes / np.sqrt(precisions)
     else:
@@ -127,7 +130,10 @@ def _fitted(target: Target, position: Float[Array, " d"], scale: float) -> _Norm
 
 
 def _evidence_bound(target: Target, normal: _Normal, key: PRNGKeyArray) -> float:
-    """Estimate of E log p − E log q under q, up to a constant; −∞ if it is not finite."""
+    """Estimate of the evidence lower bound E_q[log p − log q], up to a constant.
+
+    Returns −∞ if the estimate is not finite.
+    """
     draws = normal.draw(target, NUM_DRAWS, key)
     log_densities = np.asarray(target.on_all_data(draws).log_densities)
     bound = float(np.mean(log_densities - normal.log_density(draws)))

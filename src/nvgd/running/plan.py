@@ -1,4 +1,4 @@
-"""The plan of a run: its stages, and the step at which each of them ends."""
+"""The plan of a run: its stages, and the step at which each ends."""
 
 from abc import ABC, abstractmethod
 from typing import Any, NamedTuple
@@ -12,15 +12,15 @@ from nvgd.flow.particle_flow import ParticleFlow
 from nvgd.flow.stage import AbstractStage, StageRecord
 from nvgd.targets.target import Target
 
-# A run has at least this many steps of the flow, and of a longer run this share.
+# The flow takes FLOW_SHARE of a run with corrections, but at least FEWEST_FLOW_STEPS steps.
 FEWEST_FLOW_STEPS = 400
 FLOW_SHARE = 0.2
-# Fewer corrections are not worth their compilation.
+# Fewer steps of corrections are not worth their compilation.
 FEWEST_CORRECTIONS = 100
 
 
 class Active(NamedTuple):
-    """A stage under way."""
+    """The active stage and its state."""
 
     kind: str
     stage: AbstractStage
@@ -28,18 +28,22 @@ class Active(NamedTuple):
 
 
 class AbstractLeg(ABC):
-    """A stretch of a run, made by one stage, up to a step."""
+    """A part of a run, taken by one stage up to the step `until_step`."""
 
     kind: str
     until_step: int
 
     @abstractmethod
     def enter(self, target: Target, active: Active, key: PRNGKeyArray) -> Active:
-        """The leg's stage, going on with the active state if it is of the same kind."""
+        """Activate this leg's stage; it takes over the active state if it is of the same kind."""
 
 
 class FlowLeg(AbstractLeg):
-    """Steps of the flow, for a run whose length is known."""
+    """Steps of the flow.
+
+    Arguments:
+        length: number of flow steps over which step sizes are scheduled.
+    """
 
     kind = "flow"
 
@@ -48,13 +52,13 @@ class FlowLeg(AbstractLeg):
         self.flow = flow.for_run(length)
 
     def enter(self, target, active, key):
-        """The same state under this leg's step sizes."""
+        """Keep the state, with this leg's step sizes."""
         del target, key
         return Active(self.kind, self.flow, active.state)
 
 
 class CorrectionLeg(AbstractLeg):
-    """Corrections, in the coordinates that the flow has found."""
+    """Corrections, in the coordinates fitted by the flow."""
 
     kind = "corrections"
 
@@ -63,7 +67,7 @@ class CorrectionLeg(AbstractLeg):
         self._coordinates = flow.coordinates
 
     def enter(self, target, active, key):
-        """Begin with the flow's particles, or go on with chains if the run was made longer."""
+        """Start from the flow's particles, or continue the chains of a run that was extended."""
         if active.kind == self.kind:
             begun: Any = active.stage
             num_steps = jnp.asarray(self.until_step - begun.first_step)
@@ -81,19 +85,19 @@ Plan = tuple[AbstractLeg, ...]
 
 
 def plan(flow: ParticleFlow, target: Target, num_steps: int) -> Plan:
-    """The legs of a run of `num_steps`: the flow, and corrections where it asks for them."""
+    """The legs of a run of `num_steps`: the flow, then corrections if the flow uses them."""
     before = num_flow_steps(num_steps) if flow.corrects(target) else num_steps
     first = FlowLeg(flow, before, before)
     return (first,) if before == num_steps else (first, CorrectionLeg(flow, num_steps))
 
 
 def leg_at(legs: Plan, step: int) -> AbstractLeg:
-    """The leg that takes the step after this one."""
+    """The leg that takes the step after `step`."""
     return next((leg for leg in legs if step < leg.until_step), legs[-1])
 
 
 def stages_of(legs: Plan, num_steps: int) -> tuple[StageRecord, ...]:
-    """The stages of a run that has taken `num_steps`; legs of one kind are one stage."""
+    """The stages of a run after `num_steps`; consecutive legs of one kind form one stage."""
     stages: list[StageRecord] = []
     first_step = 0
     for leg in legs:
@@ -107,12 +111,12 @@ def stages_of(legs: Plan, num_steps: int) -> tuple[StageRecord, ...]:
 
 
 def num_flow_steps(num_steps: int) -> int:
-    """How many steps of a run with corrections come before them."""
+    """Number of flow steps in a run of `num_steps` with corrections."""
     number = max(FEWEST_FLOW_STEPS, round(FLOW_SHARE * num_steps))
     return number if num_steps - number >= FEWEST_CORRECTIONS else num_steps
 
 
 def length_with_corrections(num_flow_steps: int) -> int:
-    """The length of a run whose flow has `num_flow_steps`."""
+    """The length of a run with corrections whose flow takes `num_flow_steps`."""
     has_corrections = num_flow_steps >= FEWEST_FLOW_STEPS
     return round(num_flow_steps / FLOW_SHARE) if has_corrections else num_flow_steps

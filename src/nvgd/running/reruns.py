@@ -1,4 +1,4 @@
-"""Running the sampler again: replicates from other starts, and further chains."""
+"""Further runs of the sampler: replicates from other starts, and longer chains."""
 
 from collections.abc import Callable
 from typing import Any
@@ -16,16 +16,17 @@ from nvgd.posterior.reruns import AbstractRerun
 from nvgd.running.starts import AbstractStart
 from nvgd.targets.target import Target
 
-# Searches for a driver among the particles before chains start.
+# Searches for a driver before the chains start.
 NUM_SEARCHES = 10
 
 
 class SampleCall(AbstractRerun):
-    """A call of `sample`, to be made again.
+    """A call of `sample` that can be repeated.
 
     Arguments:
-        repeat: makes the call with another seed.
-        initial, seed: as `sample` was given them.
+        target: the density to sample.
+        repeat: repeats the call with another seed and returns the particles.
+        initial, seed: the arguments of the original call.
     """
 
     def __init__(
@@ -35,7 +36,7 @@ class SampleCall(AbstractRerun):
         self._initial, self._seed = initial, seed
 
     def replicate(self, number):
-        """The same call with a seed away from those that a person counts up from this one."""
+        """Repeat the call with a seed far from `seed + 1`, `seed + 2`, …, which users may use."""
         if not (self._initial is None or isinstance(self._initial, AbstractStart | str)):
             raise InputError(
                 "num_replicates needs other starting particles, and this run started from "
@@ -45,7 +46,7 @@ class SampleCall(AbstractRerun):
         return self._repeat((self._seed + 1_000_003 * number) % 2**32)
 
     def continue_chains(self, particles, num_draws, num_steps, seed):
-        """The corrections that end a run of the default, from copies of the particles."""
+        """Run the corrections of `NVGD()`, started from copies of the particles."""
         target = self._target
         if target.is_noisy:
             raise InputError(
@@ -66,7 +67,7 @@ class SampleCall(AbstractRerun):
 def _searched(
     coordinates: Adaptive, particles: Float[Array, "n d"], scores: Float[Array, "n d"]
 ) -> Any:
-    """The coordinates' state after a search for a driver."""
+    """The state of the coordinates after `NUM_SEARCHES` searches for a driver."""
 
     def search(i: Array, memory: Any) -> Any:
         return coordinates.fit(particles, scores, memory, step=jnp.zeros_like(i))[1]

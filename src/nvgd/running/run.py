@@ -1,4 +1,4 @@
-"""A run in progress: compiled chunks of steps, what they recorded, and how they ended."""
+"""A run in progress: compiled chunks of steps, their records, and the final status."""
 
 import re
 import time
@@ -21,29 +21,39 @@ from nvgd.running.stopping import AbstractLength
 from nvgd.targets.data import AbstractBatches, steps_at_a_time
 from nvgd.targets.target import Target
 
-# The progress bar moves, and Ctrl-C is answered, about this often.
+# Chunk lengths adapt to this duration, the interval of progress updates and of checks for Ctrl-C.
 SECONDS_PER_CHUNK = 0.25
 
 
 @runtime_checkable
 class Saver(Protocol):
-    """Where a run is kept while it goes on."""
+    """Saves a run while it is in progress."""
 
     def steps_until_next(self, step: int) -> int:
-        """How far a chunk may go before the run is due to be kept by its step."""
+        """Number of steps before the run is to be saved."""
         ...
 
     def is_due(self, step: int) -> bool:
-        """Whether it is time to keep it."""
+        """Whether the run is to be saved at this step."""
         ...
 
     def write(self, run: "Run", watch: Watch) -> None:
-        """Keep the run as it is."""
+        """Save the run."""
         ...
 
 
 class Run:
-    """A run in progress: its stage and state, what has been recorded, and how it ended."""
+    """A run in progress: its stage and state, its records, and its status.
+
+    Arguments:
+        length: decides where the run ends and which stages it has.
+        target: the density to sample.
+        active: the first stage, with its initial state.
+        key: random key of the run.
+        batches: the batches of the run; None if every step uses all data.
+        thin: keep the particles of every `thin`-th step; None keeps none.
+        placement: placement of the arrays on devices.
+    """
 
     def __init__(
         self,
@@ -66,8 +76,8 @@ class Run:
         self.kept: list[np.ndarray] = []
         self._infos: list[StepInfo] = []
         self.init_gradients: dict[int, int] = {}
-        """Gradients that stages evaluated when they began, by the step before."""
-        # Batches that the host reads are large: fewer steps' batches fit a chunk.
+        """Gradients evaluated by the `init` of later stages, by the step at which they began."""
+        # Batches read by the host are large, which limits the number of steps per chunk.
         self.capacity = CAPACITY
         self._part = slice(None)
         if batches is not None:
@@ -75,11 +85,11 @@ class Run:
             self._part = placement.batch_part(target.batch_size or 0)
 
     def go(self, watch: Watch, saver: Saver | None, progress: bool) -> None:
-        """Step until the end or the first fault."""
+        """Take steps until the end of the run or the first failure."""
         from tqdm import tqdm
 
         step, length = self.num_steps, 1
-        # tqdm's None: no bar unless the output is a terminal.
+        # `disable=None` shows the bar only if the output is a terminal.
         with tqdm(
             total=self.length.end,
             initial=step,
@@ -115,7 +125,7 @@ class Run:
                     length = max(length // 2, 1)
 
     def _enter_leg(self, step: int) -> None:
-        """Begin the stage of the next step, if it is another one."""
+        """Switch to the leg of the next step, if it differs from the current one."""
         leg = leg_at(self.length.legs, step)
         if leg is self._leg:
             return
@@ -131,7 +141,7 @@ class Run:
         shares = None
         if self.batches is not None:
             shares = self._placed_batches(self.batches.take(step, length, self._part))
-            # While the devices work, the host reads what is likely to come next.
+            # The host reads the next batches while the devices work.
             self.batches.read_ahead(step + length, length, self._part)
         try:
             with self.placement.active():
@@ -156,7 +166,7 @@ class Run:
                 "and run again: with checkpoint= the run goes on where it was saved."
             )
             return 0
-        # Cut on the host: on the device every length would be a program of its own.
+        # Sliced on the host: on the device, every length would compile a new program.
         infos = jax.tree.map(lambda leaf: np.asarray(leaf)[:tried], chunk.infos)
         self.active, self.previous = self.active._replace(state=chunk.state), chunk.previous
         taken = tried if chunk.healthy else tried - 1
@@ -175,20 +185,20 @@ class Run:
 
     @property
     def num_steps(self) -> int:
-        """Steps behind the present state."""
+        """Number of steps taken."""
         return int(self.active.state.step)
 
     def finished(self) -> Float[Array, "n d"]:
-        """The particles that the run hands over, once its last step is taken.
+        """The final particles, at which the log density is checked to be finite.
 
-        The log density must be finite at them. A few at which it is not, which a rescuing mover
-        would have brought back, are put on their nearest neighbours; with more, the run falls back
-        by one step.
+        If the mover rescues particles and at most half of them fail the check, those are moved onto
+        their nearest valid neighbours. Otherwise, or if the check still fails, the run goes back
+        one step and stops.
         """
         if self.status == "completed":
             active = self.whole_active()
             particles = active.stage.finish(self.target, active.state)
-            # The batch of the last step: there may be no further one.
+            # The batch of the last step, because there may be no next one.
             last = max(self.num_steps - 1, 0)
             taken = None if self.batches is None else first_of(self.batches, last)
             is_lost = np.asarray(is_faulty(self.target, particles, taken))
@@ -202,7 +212,7 @@ class Run:
 
     def _fail(self, step: int, info: StepInfo) -> None:
         if info.num_faulty_scores:
-            # They were reached by the step before the one that found out.
+            # The previous step moved the particles there; this one evaluated their scores.
             self._blame_log_density(step - 1, int(info.num_faulty_scores))
             return
         self.status = (
@@ -234,7 +244,7 @@ class Run:
         return {name: f"{values[-1]:.3g}" for name, values in shown.items() if len(values)}
 
     def infos(self) -> Any:
-        """A `StepInfo` of NumPy arrays, one entry per step taken."""
+        """A `StepInfo` of NumPy arrays, with one entry per step taken."""
         names = dict.fromkeys(name for info in self._infos for name in info.diagnostics)
         full = [
             info._replace(diagnostics=_with_all(info, names, self._infos)) for info in self._infos
@@ -242,7 +252,7 @@ class Run:
         return jax.tree.map(lambda *parts: np.concatenate(parts)[: self.num_steps], *full)
 
     def history(self) -> dict[str, np.ndarray]:
-        """One array per quantity, one entry per step taken."""
+        """One array per quantity, with one entry per step taken."""
         if not self._infos:
             return {}
         infos = self.infos()
@@ -264,12 +274,12 @@ class Run:
         kept: list[np.ndarray],
         init_gradients: dict[int, int],
     ) -> None:
-        """Go on from where an earlier run of the same settings was."""
+        """Restore the run from the content of a checkpoint."""
         self.restore_active(active, previous)
         self._infos, self.kept, self.init_gradients = [infos], kept, init_gradients
 
     def restore_active(self, active: Active, previous: Any) -> None:
-        """Put a stage's state, and the one before, where the run's arrays live."""
+        """Make a stage active, and place its state and previous state on the devices."""
         shape = active.state.particles.shape
         state, self.previous = (
             self.placement.split_particles(tree, *shape) for tree in (active.state, previous)
@@ -285,12 +295,12 @@ class Run:
         return self.placement.gathered(self.previous)
 
     def whole_active(self) -> Active:
-        """The stage with its state, gathered."""
+        """The active stage with its state, gathered so that every process can read it."""
         return self.active._replace(state=self.whole_state())
 
 
 def _with_all(info: StepInfo, names: Iterable[str], infos: Sequence[StepInfo]) -> dict[str, Any]:
-    """Diagnostics under all names; NaN, or zero, where a stage does not measure a quantity."""
+    """Diagnostics under all names; NaN (zero for integers) where a stage does not report one."""
     diagnostics: dict[str, Any] = dict(info.diagnostics)
     for name in names:
         if name not in diagnostics:
@@ -301,9 +311,9 @@ def _with_all(info: StepInfo, names: Iterable[str], infos: Sequence[StepInfo]) -
 
 
 def _is_from_program(error: Exception) -> bool:
-    """Whether a compiled program raised the error: XLA's messages begin with a status.
+    """Whether a compiled program raised the error; XLA's messages begin with a status code.
 
-    Only callbacks raise inside of programs, and only a user's log density has callbacks.
+    Only callbacks raise errors inside programs, and only the user's log density has callbacks.
     """
     return isinstance(error, jax.errors.JaxRuntimeError) or bool(
         re.match(r"(INTERNAL|UNKNOWN|ABORTED|INVALID_ARGUMENT|FAILED_PRECONDITION): ", str(error))
@@ -311,14 +321,14 @@ def _is_from_program(error: Exception) -> bool:
 
 
 def _last_line(error: Exception) -> str:
-    """What was raised, from a traceback that came through a compiled program."""
+    """The final line of a Python traceback inside an XLA error message."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     raised = [line for line in lines if re.match(r"[\w.]*(Error|Exception|Interrupt)\b", line)]
     return (raised or lines or [type(error).__name__])[-1][:200]
 
 
 def padded(taken: PyTree, capacity: int) -> PyTree:
-    """Batches of several steps in one shape for any number of them: one program serves all."""
+    """Pad the batches of several steps to `capacity` steps, so that one program serves all."""
 
     def fill(leaf: np.ndarray) -> np.ndarray:
         full = np.zeros((capacity, *leaf.shape[1:]), leaf.dtype)
@@ -329,5 +339,5 @@ def padded(taken: PyTree, capacity: int) -> PyTree:
 
 
 def first_of(batches: AbstractBatches, step: int) -> PyTree:
-    """What the batch of one step is made from."""
+    """The entry of one step in `batches`."""
     return jax.tree.map(lambda leaf: leaf[0], batches.take(step, 1))

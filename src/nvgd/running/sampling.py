@@ -1,4 +1,4 @@
-"""From a target to its posterior: check, start, run, hand over."""
+"""`sample`: from a target to its posterior."""
 
 import os
 import warnings
@@ -16,7 +16,7 @@ from nvgd._support.compilation import make_room
 from nvgd._support.devices import Devices, Placement, own_devices
 from nvgd._support.errors import (
     InputError,
-    NotAtRestWarning,
+    NotConvergedWarning,
     RunStoppedWarning,
     check_count,
     check_kind,
@@ -60,36 +60,40 @@ def sample(
     devices: Devices = None,
     progress: bool = True,
 ) -> Posterior:
-    """Move particles from their start to the target and return them as a `Posterior`.
+    """Sample from a target by moving particles towards it, and return them as a `Posterior`.
 
         posterior = nvgd.sample(lambda x: -0.5 * jnp.sum(x**2), dim=2)
 
     Arguments:
-        target: a `Target`, or a bare log density with `dim` or `example`.
-        flow: `NVGD()`, `SVGD()`, `ULA()`, `SGLD(step_size)` or any `ParticleFlow`.
-        num_particles: 100 unless `initial` says otherwise.
-        num_steps: a number, or "auto": until the held-out Stein discrepancy has been at the noise
-            level of an exact sample for long enough, and
-        max_steps: at the most; 10,000 if omitted.
-        initial: starting particles, an array (n, dim) or a pytree like `example` with a leading
-            axis n; or how to draw them: "prior", "laplace" (a normal
-            approximation), `Jittered(position)` or `Laplace(...)`. Omitted: as the
-            model's own package starts, or N(0, I); near the mode if the target has control
-            variates. Draws are repeated where the log density is not finite.
+        target: a `Target`, or a log density together with `dim` or `example`.
+        flow: `NVGD()`, `SVGD()`, `ULA()`, `SGLD(step_size)` or any `ParticleFlow`; `NVGD()` if
+            omitted.
+        dim: length of the position, if `target` is a log density of a flat vector.
+        example: a position, if `target` is a log density of a pytree.
+        num_particles: number of particles; 100 if omitted, or as many as `initial` holds.
+        num_steps: number of steps, or "auto" to stop when the held-out Stein discrepancy has stayed
+            at the noise level of an exact sample for several checks in a row.
+        max_steps: largest number of steps with `num_steps="auto"`; 10,000 if omitted.
+        initial: starting particles, as an array (n, dim) or a pytree like `example` with a leading
+            axis n; or a way to draw them: "prior", "laplace" (a normal approximation),
+            `Jittered(position)` or `Laplace(...)`. If omitted, particles start as in the model's
+            own package, or from N(0, I); near the mode if the target has control variates. Draws
+            are repeated where the log density is not finite.
         seed: the same seed gives the same particles.
-        thin: keep the particles of every `thin`-th step and return all that were kept, in order,
-            instead of only the last ones.
-        metrics: functions of the particles (n, dim), evaluated at the start, every
+        thin: keep the particles of every `thin`-th step, and return all of them in order instead
+            of only the final particles.
+        metrics: functions of the particles (n, dim), by name, evaluated at the start, every
             `metrics_every` steps and at the end.
-        metrics_every: a hundredth of the run if omitted.
-        callback: called with the state at the same moments.
-        checkpoint: a directory to keep the run's state in. The same call, after an interruption of
-            any kind, goes on from there, to the same particles as without it.
-        checkpoint_every: a number of steps, or a `datetime.timedelta`.
-        devices: how many devices to split the particles over, a list of them, or a
-            `device_mesh`, which can split data rows too. One if omitted; all devices of all
-            processes where `jax.distributed` has been set up.
-        progress: show a bar; nothing is shown when the output is not a terminal.
+        metrics_every: steps between evaluations; a hundredth of the run if omitted.
+        callback: called with the state at the same steps as the metrics.
+        checkpoint: a directory for checkpoints. After any interruption, the same call resumes from
+            the latest checkpoint and returns the same particles as an uninterrupted run.
+        checkpoint_every: interval between checkpoints, a number of steps or a
+            `datetime.timedelta`.
+        devices: number of devices to split the particles over, a list of devices, or a
+            `device_mesh`, which can also split data rows. If omitted, one device, or all devices of
+            all processes if `jax.distributed` is initialised.
+        progress: show a progress bar if the output is a terminal.
     """
     check_not_traced("nvgd.sample")
     make_room()
@@ -143,8 +147,8 @@ def sample(
         checkpoints.write(run, watch)
     if run.status == "completed" and isinstance(length, AutoLength) and length.rest_at is None:
         warnings.warn(
-            NotAtRestWarning(
-                f"the particles did not come to rest in {length.end} steps: posterior.diagnose() "
+            NotConvergedWarning(
+                f"the run did not converge in {length.end} steps: posterior.diagnose() "
                 "says more; max_steps= allows a longer run."
             ),
             stacklevel=2,

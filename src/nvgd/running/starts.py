@@ -1,4 +1,4 @@
-"""Ways to draw starting particles."""
+"""Distributions of starting particles."""
 
 from abc import abstractmethod
 
@@ -13,10 +13,10 @@ from nvgd.targets.target import Target
 
 
 class AbstractStart(eqx.Module):
-    """Draws particles to start from; drawn again where the log density is not finite."""
+    """A way to draw starting particles; draws are repeated where the log density is not finite."""
 
     def prepared(self, target: Target, key: PRNGKeyArray) -> "AbstractStart":
-        """What to draw from; a start that has to be fitted first returns what came out."""
+        """The start to draw from; a start that must be fitted first returns the fitted one."""
         del target, key
         return self
 
@@ -26,36 +26,36 @@ class AbstractStart(eqx.Module):
 
 
 class OwnStart(AbstractStart):
-    """As the model's own package starts, where there is one; else N(0, I)."""
+    """Draws as in the model's own package, or from N(0, I) if there is none."""
 
     def draw(self, target, num, key):
-        """Draws by the model, or standard normal ones."""
+        """Draws from the model's start, or standard normal draws."""
         positions = target.model.draw_start(key, num)
         if positions is None:
             return jax.random.normal(key, (num, target.dim))
-        return target.flatten(positions, "what the model starts from")
+        return target.flatten(positions, "the starting positions of the model")
 
 
 class PriorStart(AbstractStart):
-    """Draws from the prior, which the target's model must know."""
+    """Draws from the prior of the target's model."""
 
     def draw(self, target, num, key):
-        """Draws by the model."""
+        """Draws from the model's prior."""
         positions = target.model.draw_prior(key, num)
         if positions is None:
             raise InputError(
                 'initial="prior" needs a target that can draw from its prior: pass '
                 "Target(..., model=nvgd.Model(prior=lambda key, n: ...))."
             )
-        return target.flatten(positions, "what prior returns")
+        return target.flatten(positions, "the output of prior")
 
 
 class Jittered(AbstractStart):
-    """Normal draws around a point: a guess, an optimum, or the mean of an earlier run.
+    """Normal draws around a position: a guess, an optimum, or the mean of an earlier run.
 
     Arguments:
-        position: in the form that the log density takes, in unconstrained space.
-        scale: standard deviation of every coordinate around it.
+        position: the centre, in unconstrained space and in the form that the log density takes.
+        scale: standard deviation of each coordinate.
     """
 
     position: Position
@@ -65,7 +65,7 @@ class Jittered(AbstractStart):
         check_positive("scale", self.scale)
 
     def draw(self, target, num, key):
-        """The point plus noise."""
+        """The position plus normal noise."""
         one = jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], self.position)
-        centre = target.flatten(one, "the position to jitter, repeated for every particle,")
+        centre = target.flatten(one, "the position of Jittered, repeated for every particle,")
         return centre + self.scale * jax.random.normal(key, (num, target.dim), centre.dtype)

@@ -1,4 +1,4 @@
-"""How long a run is: a number of steps, or until nothing can be told from an exact sample."""
+"""The length of a run: a fixed number of steps, or automatic stopping."""
 
 import math
 from abc import ABC
@@ -20,47 +20,49 @@ from nvgd.running.plan import FlowLeg, Plan, leg_at, length_with_corrections, pl
 from nvgd.targets.target import Target
 
 DEFAULT_MAX_STEPS = 10_000
-# Fewest steps between two looks, and looks in a row that must show nothing but noise.
+# Fewest steps between two checks, and number of consecutive quiet checks required to stop.
 CHECK_EVERY = 25
 PATIENCE = 4
-# Standard errors above zero up to which a held-out discrepancy is noise. Exact samples reach
-# two of them in less than one case of a hundred (docs/diagnostics.md).
+# A held-out discrepancy up to this many standard errors counts as noise. Exact samples reach two
+# standard errors in less than one case in a hundred (docs/diagnostics.md).
 NOISE_LEVEL = 2.0
-# Standard errors up to which the mean log density counts as at rest.
+# A drift of the mean log density up to this many standard errors counts as noise.
 DRIFT_LEVEL = 3.0
-# Of the particles, with a finite log density; fewer tell nothing.
+# A check needs a finite log density and score at this share of the particles.
 FEWEST_SCORED = 0.9
-# A look at minibatched targets is a pass over all data: at most every fourth gradient goes there.
+# With minibatches, a check is a pass over all data: at most one gradient in four goes to checks.
 STEPS_PER_PASS = 3
 
 Records = dict[str, np.ndarray]
 
 
 class Look(NamedTuple):
-    """What was found at one step."""
+    """The result of one convergence check."""
 
     step: int
     discrepancy: float
+    """The held-out Stein discrepancy."""
     error: float
+    """Its standard error."""
     drift: float
-    """Of the mean log density, in standard errors."""
+    """Drift of the mean log density, in standard errors."""
 
 
 @runtime_checkable
 class Progress(Protocol):
-    """What a length reads of a run."""
+    """The part of a run that an `AbstractLength` reads."""
 
     @property
     def num_steps(self) -> int:
-        """Steps taken."""
+        """Number of steps taken."""
         ...
 
     def whole_state(self) -> StageState:
-        """The present state."""
+        """The current state."""
         ...
 
     def infos(self) -> StepInfo:
-        """What was recorded at every step."""
+        """The records of all steps."""
         ...
 
 
@@ -68,31 +70,31 @@ class AbstractLength(ABC):
     """Decides where a run ends and which stages it has."""
 
     given: ParticleFlow
-    """As the person gave it, whatever the run's length is."""
+    """The flow as the user gave it, before it is adapted to the run's length."""
     end: int
-    """The step at which the run ends, as far as is known."""
+    """The step at which the run ends, as currently planned."""
     legs: Plan
-    """The stages of the run, as far as is known."""
+    """The legs of the run, as currently planned."""
 
     def check(self, num_particles: int) -> None:
-        """Refuse a run about which nothing could be decided."""
+        """Refuse a run with too few particles to decide when to stop."""
         del num_particles
 
     def steps_until_next(self, step: int) -> int:
-        """How far a chunk may go before a look is due, or another stage begins."""
+        """Number of steps before the next check or the next leg."""
         until_step = leg_at(self.legs, step).until_step
         return until_step - step if step < until_step else CAPACITY
 
     def look(self, run: Progress) -> None:
-        """Measure the run, if it is time to."""
+        """Check for convergence, if a check is due."""
         del run
 
     def records(self) -> Records:
-        """What the looks have found, for a checkpoint."""
+        """The results of the checks so far, for a checkpoint."""
         return {}
 
     def restore(self, records: Mapping[str, np.ndarray]) -> None:
-        """Go on from what an earlier run of the same settings has found."""
+        """Restore the `records` of a checkpoint."""
         del records
 
     def num_extra_gradients(self, num_steps: int) -> np.ndarray:
@@ -101,7 +103,7 @@ class AbstractLength(ABC):
 
 
 class FixedLength(AbstractLength):
-    """A number of steps."""
+    """A fixed number of steps."""
 
     def __init__(self, flow: ParticleFlow, target: Target, num_steps: int):
         self.given, self.end = flow, num_steps
@@ -109,19 +111,21 @@ class FixedLength(AbstractLength):
 
 
 class AutoLength(AbstractLength):
-    """Until the held-out Stein discrepancy has been at its noise level for long enough.
+    """Stop when the held-out Stein discrepancy has stayed at its noise level for several checks.
 
-    Every so many steps the particles and their scores, from all data, go through
-    `held_out_discrepancy`, the same measure for every method. A look is quiet if the discrepancy
-    lies within two standard errors of zero, as that of an exact sample does, and the mean log
-    density was at rest over the last half of the steps. After four quiet looks in a row, at step s:
+    At regular intervals, a check evaluates `held_out_discrepancy`, the same measure for every
+    method, from the particles and their scores of all data. A check is quiet if the discrepancy is
+    at most two standard errors above zero, as that of an exact sample is, and the mean log density
+    showed no drift over the last half of the steps. After four quiet checks in a row, at step s:
 
-    - a flow whose steps do not depend on the run's length ends there;
-    - one whose steps fall over their second half, as `NVGD()`'s do, is told that it has 2s steps,
-      after which corrections follow if a run with so many steps of the flow has them: it ends as
-      a run of that length would have, the first half of whose flow came to rest.
+    - a flow whose step sizes do not depend on the run's length ends;
+    - a flow whose step sizes decay over the second half, as those of `NVGD()` do, continues to 2s
+      steps.
 
-    A run that finds no rest takes `max_steps`, exactly as if they had been asked for.
+    Corrections follow if a run with this number of flow steps has them. The run ends as a run
+    planned with the resulting length would have ended.
+
+    A run without four quiet checks in a row takes `max_steps` steps, as if `num_steps=max_steps`.
     """
 
     def __init__(self, flow: ParticleFlow, target: Target, max_steps: int):
@@ -143,7 +147,7 @@ class AutoLength(AbstractLength):
         self.rest_at: int | None = None
 
     def check(self, num_particles):
-        """Too few particles, and everything is noise."""
+        """Refuse too few particles, with which the discrepancy is only noise."""
         if num_particles < MIN_PARTICLES:
             raise InputError(
                 f'num_steps="auto" needs at least {MIN_PARTICLES} particles to tell, got '
@@ -151,11 +155,11 @@ class AutoLength(AbstractLength):
             )
 
     def steps_until_next(self, step):
-        """Up to the next multiple of the interval, or the next stage."""
+        """Steps until the next multiple of the interval, or until the next leg."""
         return min(self._every - step % self._every, super().steps_until_next(step))
 
     def look(self, run):
-        """Discrepancy and drift, if it is time for them."""
+        """Measure discrepancy and drift, if a check is due, and decide whether to stop."""
         step = run.num_steps
         if step % self._every or self.rest_at is not None or step > self._last_look or not step:
             return
@@ -167,7 +171,7 @@ class AutoLength(AbstractLength):
     def _measure(self, step: int, particles: Float[Array, "n d"], history: np.ndarray) -> None:
         found = self._target.on_all_data(particles)
         is_scored = np.asarray(found.is_finite)
-        # A few may be on their way back from where the log density is not finite.
+        # Movers that rescue particles allow a few at which the log density is not finite.
         if np.mean(is_scored) < FEWEST_SCORED:
             return
         there, scores = np.asarray(particles)[is_scored], np.asarray(found.scores)[is_scored]
@@ -189,7 +193,7 @@ class AutoLength(AbstractLength):
                 return
 
     def _end_after(self, num_flow_steps: int) -> None:
-        """Make it the run whose flow has so many steps."""
+        """Plan the rest as in a run whose flow takes `num_flow_steps`."""
         length = num_flow_steps
         if self.given.corrects(self._target):
             length = length_with_corrections(num_flow_steps)
@@ -200,17 +204,17 @@ class AutoLength(AbstractLength):
         self.legs = (search, *(leg for leg in rest if leg.until_step > rest_at))
 
     def records(self):
-        """One array per column."""
+        """One array per field of `Look`."""
         columns = np.array(self._rows, np.float64).reshape(-1, len(Look._fields))
         return {name: columns[:, i] for i, name in enumerate(Look._fields)}
 
     def restore(self, records):
-        """The rows, and what follows from them."""
+        """Restore the checks and decide again from them."""
         columns = np.stack([records[name] for name in Look._fields], axis=1)
         self._rows = [Look(int(step), *rest) for step, *rest in columns.tolist()]
         self._decide()
 
     def num_extra_gradients(self, num_steps):
-        """One pass over all data per look."""
+        """One pass over all data per check."""
         steps = np.array([row.step for row in self._rows])
         return np.searchsorted(steps, np.arange(1, num_steps + 1), side="right") * self._num_batches

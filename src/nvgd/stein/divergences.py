@@ -1,4 +1,4 @@
-"""Ways to find div f = tr ∂f/∂x, beside f itself, at many particles."""
+"""Exact and stochastic evaluation of the divergence div f = tr ∂f/∂x of a field f."""
 
 from abc import abstractmethod
 from collections.abc import Callable
@@ -15,14 +15,14 @@ from nvgd.stein.witnesses import AbstractBatchedWitness
 
 Field = Callable[[Float[Array, " d"]], Float[Array, " d"]]
 
-# Up to this many dimensions the exact trace costs less than the noise of probes.
+# Up to this dimension, the exact trace is worth its cost: it avoids the noise of probes.
 MOST_DIMENSIONS_FOR_EXACT_TRACE = 4
 
 
 class AbstractDivergence(eqx.Module):
-    """How div f = tr ∂f/∂x is found: along which probes z, with which weight on each zᵀ(∂f/∂x)z.
+    """A rule div f ≈ w Σ zᵀ(∂f/∂x)z over k probes z, with w → `weight`.
 
-    Probes are drawn apart from their use, so that a caller can hold them fixed while f changes.
+    Probes are drawn separately, so that a caller can hold them fixed while f changes.
     """
 
     @abstractmethod
@@ -34,54 +34,54 @@ class AbstractDivergence(eqx.Module):
         dtype: jnp.dtype,
         stream: Int[Array, ""] | int = 0,
     ) -> Float[Array, "n k d"] | None:
-        """k directions for every particle, others for every stream; None if none are needed."""
+        """k probes per particle, different in each stream; None if no probes are needed."""
 
     @property
     @abstractmethod
     def weight(self) -> float:
-        """The factor on the sum of zᵀ(∂f/∂x)z over the k directions."""
+        """The factor w on the sum of zᵀ(∂f/∂x)z over the k probes."""
 
 
 class ExactDivergence(AbstractDivergence):
-    """The trace of the Jacobian, coordinate by coordinate: d forward derivatives, no noise.
+    """The exact trace of the Jacobian, from d forward derivatives.
 
-    A witness that knows its trace in closed form, as the `MLP` of up to two hidden layers does,
-    is asked for that instead, at less than the price of one probe.
+    If the witness has its divergence in closed form, as an `MLP` with up to two hidden layers
+    does, the closed form is used instead, at less than the cost of one probe.
     """
 
     def probes(self, key, num_particles, dim, dtype, stream=0):
-        """The d unit vectors."""
+        """The d unit vectors, for every particle."""
         del key, stream
         return jnp.broadcast_to(jnp.eye(dim, dtype=dtype), (num_particles, dim, dim))
 
     @property
     def weight(self):
-        """A trace is a plain sum."""
+        """1: the trace is the plain sum."""
         return 1.0
 
 
 class ClosedFormDivergence(AbstractDivergence):
-    """The trace by the witness's own formula: what "exact" means for such a witness."""
+    """The witness's own closed form; replaces `ExactDivergence` for witnesses that have one."""
 
     def probes(self, key, num_particles, dim, dtype, stream=0):
-        """None are needed."""
+        """None."""
         del key, num_particles, dim, dtype, stream
 
     @property
     def weight(self):
-        """A trace is a trace."""
+        """1; not used, because there are no probes."""
         return 1.0
 
 
 class HutchinsonDivergence(AbstractDivergence):
     """Hutchinson's unbiased estimate div f(x) ≈ (1/k) Σ zᵀ(∂f/∂x)z with E zzᵀ = I.
 
-    Rademacher probes (±1) have no variance from the Jacobian's diagonal; the paper uses Gaussian
-    ones, whose variance grows with it.
+    With Rademacher probes (±1), the diagonal of the Jacobian adds no variance. The paper uses
+    Gaussian probes, with which it does.
 
     Arguments:
-        distribution: "rademacher" or "gaussian".
-        num_probes: k.
+        distribution: of the probes z, "rademacher" or "gaussian".
+        num_probes: k, the number of probes per particle.
     """
 
     distribution: Literal["rademacher", "gaussian"] = "rademacher"
@@ -92,7 +92,7 @@ class HutchinsonDivergence(AbstractDivergence):
         check_count("num_probes", self.num_probes)
 
     def probes(self, key, num_particles, dim, dtype, stream=0):
-        """Fresh random directions."""
+        """Random probes."""
         shape = (num_particles, self.num_probes, dim)
         if self.distribution == "gaussian":
             return jax.random.normal(jax.random.fold_in(key, stream), shape, dtype)
@@ -100,7 +100,7 @@ class HutchinsonDivergence(AbstractDivergence):
 
     @property
     def weight(self):
-        """The mean over probes."""
+        """1/k, for the mean over probes."""
         return 1.0 / self.num_probes
 
 
@@ -109,10 +109,10 @@ def choose_divergence(
     dim: int,
     field: Field | None = None,
 ) -> AbstractDivergence:
-    """The estimator meant by `choice` for this field.
+    """Resolve `choice` to an estimator for this field.
 
-    "auto" is exact in low dimension, or where the field knows its trace in closed form, and
-    Hutchinson otherwise.
+    "auto" is exact in up to four dimensions, or if the field has its divergence in closed form, and
+    Hutchinson's estimate otherwise.
     """
     is_closed = isinstance(field, AbstractBatchedWitness) and field.has_closed_divergence
     if not isinstance(choice, AbstractDivergence):
@@ -131,7 +131,13 @@ def values_and_divergences(
     probes: Float[Array, "n k d"] | None,
     weight: float,
 ) -> tuple[Float[Array, "n d"], Float[Array, " n"]]:
-    """f(x) and div f(x) at every particle, from one forward pass with its tangents."""
+    """f(x) and div f(x) per particle, from one forward pass with tangents.
+
+    Arguments:
+        field: f.
+        particles: positions x.
+        probes, weight: from an `AbstractDivergence`.
+    """
     if probes is None:
         if not isinstance(field, AbstractBatchedWitness):
             raise InputError(

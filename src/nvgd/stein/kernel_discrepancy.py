@@ -1,4 +1,4 @@
-"""The kernelised Stein discrepancy: how far particles are from a target known by its scores."""
+"""The kernelised Stein discrepancy of particles from a target given by its scores."""
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -8,7 +8,7 @@ from nvgd._support.errors import InputError, check_kind
 from nvgd._support.pairs import pair_mean, paired_samples
 from nvgd.stein.kernels import IMQ, AbstractKernel, stein_kernel
 
-# The median heuristic looks at no more particles than these.
+# The median heuristic uses at most this many particles.
 MEDIAN_SAMPLE = 1000
 
 
@@ -19,13 +19,14 @@ def kernel_stein_discrepancy(
     *,
     unbiased: bool = True,
 ) -> Float[Array, ""]:
-    """Squared kernelised Stein discrepancy of particles from the target with these scores.
+    """Squared kernelised Stein discrepancy of particles from a target given by its scores.
 
-    It needs no draws of the target. The default kernel, `IMQ(1.0)`, detects non-convergence;
-    "median" takes its median over a thousand of the particles at the most.
+    It needs no draws from the target. The default kernel, `IMQ(1.0)`, detects non-convergence.
 
     Arguments:
+        particles: the sample to assess.
         scores: ∇log p at the particles.
+        kernel: `IMQ(1.0)` if omitted. The bandwidth "median" uses at most 1,000 particles.
         unbiased: leave out pairs of a particle with itself; the value can then be negative.
     """
     particles, scores = paired_samples(particles, scores, minimum=2 if unbiased else 1)
@@ -44,7 +45,7 @@ def _kernel_stein_discrepancy(
 ) -> Array:
     stride = max(len(particles) // MEDIAN_SAMPLE, 1)
     bandwidth = kernel.bandwidth_for(particles[::stride][:MEDIAN_SAMPLE])
-    # Only differences of positions count: centred, their products lose fewer digits.
+    # The result depends only on differences of positions; centring them reduces rounding errors.
     points = (particles - jnp.mean(particles, axis=0), scores)
 
     def pairs(a: tuple[Array, Array], b: tuple[Array, Array]) -> Array:

@@ -12,17 +12,17 @@ from nvgd._support.devices import everywhere
 from nvgd._support.errors import InputError, check_positive, plain
 from nvgd._support.pairs import squared_distances
 
-# A median over more particles would cost more than the field itself.
+# The median heuristic uses at most this many particles; more would cost more than the field itself.
 MOST_FOR_MEDIAN = 2000
 
 Bandwidth = float | Float[Array, ""] | Literal["median"]
 
 
 class AbstractKernel(eqx.Module):
-    """A kernel given by its profile alone; derivatives in |x − y|² are taken automatically.
+    """A radial kernel, defined by its profile; derivatives in |x − y|² are automatic.
 
     Arguments:
-        bandwidth: h, a number, or "median" for the heuristic h² = med²/(2 log n), taken anew from
+        bandwidth: h, a number, or "median" for the heuristic h² = med²/(2 log n), recomputed from
             the particles at every use.
     """
 
@@ -42,7 +42,7 @@ class AbstractKernel(eqx.Module):
             check_positive("bandwidth", self.bandwidth)
 
     def bandwidth_for(self, particles: Float[Array, "n d"]) -> Float[Array, ""]:
-        """h as a number for these particles."""
+        """The bandwidth h for these particles."""
         if isinstance(self.bandwidth, str):
             return median_bandwidth(particles)
         return jnp.asarray(self.bandwidth, particles.dtype)
@@ -65,7 +65,11 @@ class AbstractKernel(eqx.Module):
 
 
 class RBF(AbstractKernel):
-    """Squared exponential, exp(−|x − y|²/(2h²)): the paper's kernel."""
+    """The squared exponential kernel exp(−|x − y|²/(2h²)), used in the paper.
+
+    Arguments:
+        bandwidth: h, a number or "median".
+    """
 
     bandwidth: Bandwidth = eqx.field(default="median", converter=plain)
 
@@ -75,10 +79,13 @@ class RBF(AbstractKernel):
 
 
 class IMQ(AbstractKernel):
-    """Inverse multiquadric, (1 + |x − y|²/h²)^(−½): tails that still see far particles.
+    """The inverse multiquadric kernel (1 + |x − y|²/h²)^(−½).
 
-    Its Stein discrepancy detects non-convergence where that of the RBF kernel does not (Gorham
-    and Mackey, 2017).
+    Its tails are heavy, so distant particles still interact. Its Stein discrepancy detects
+    non-convergence where that of the RBF kernel does not (Gorham and Mackey, 2017).
+
+    Arguments:
+        bandwidth: h, a number or "median".
     """
 
     bandwidth: Bandwidth = eqx.field(default="median", converter=plain)
@@ -91,8 +98,8 @@ class IMQ(AbstractKernel):
 def median_bandwidth(particles: Float[Array, "n d"]) -> Float[Array, ""]:
     """The median heuristic h = √(med²/(2 log n)), med² over all pairs of distinct particles.
 
-    Of more than 2,000 particles an evenly spaced subset of half of that to that many stands for
-    all: its median is within a few per cent of theirs, at a cost that does not grow.
+    With more than 2,000 particles, an evenly spaced subset of 1,000 to 2,000 is used. Its median
+    is within a few per cent of that of all particles, and the cost stays bounded.
     """
     num_particles = len(particles)
     chosen = everywhere(particles[:: -(-num_particles // MOST_FOR_MEDIAN)])
@@ -100,24 +107,24 @@ def median_bandwidth(particles: Float[Array, "n d"]) -> Float[Array, ""]:
     num_pairs = num_chosen * (num_chosen - 1) // 2
     distances = squared_distances(chosen, chosen)
 
-    # The full matrix holds the diagonal's zeros first and then every pair twice.
+    # Sorted, the full matrix holds the zeros of the diagonal first, then every pair twice.
     rank, next_rank = (num_chosen + 2 * k for k in ((num_pairs - 1) // 2, num_pairs // 2))
     lower = _order_statistic(distances, rank)
     is_above = distances > lower
     upper = jnp.min(jnp.where(is_above, distances, jnp.inf))
     upper = jnp.where(distances.size - jnp.sum(is_above) > next_rank, lower, upper)
     median = (lower + upper) / 2
-    # If most particles coincide the median says nothing: the mean does, or, at worst, one.
+    # If most particles coincide, the median is zero: use the mean, or 1 if all coincide.
     mean = jnp.mean(distances)
     fallback = jnp.where(mean > 0, mean, 1.0)
     return jnp.sqrt(jnp.where(median > 0, median / (2 * jnp.log(num_particles)), fallback))
 
 
 def _order_statistic(values: Float[Array, "n m"], rank: int) -> Float[Array, ""]:
-    """The entry of this rank, from 0, among non-negative values.
+    """The entry of this rank, counted from 0, among non-negative values.
 
-    Bisection on the bit pattern, which sorts as the numbers do: 32 or 64 passes over the values
-    cost less than a sort.
+    Found by bisection on the bit patterns, which sort in the same order as the values: 32 or 64
+    passes over the values cost less than a sort.
     """
     integer = {2: jnp.int16, 4: jnp.int32, 8: jnp.int64}[values.dtype.itemsize]
     bits = jax.lax.bitcast_convert_type(values, integer)
@@ -141,9 +148,14 @@ def stein_kernel(
     y: Float[Array, "m d"],
     y_scores: Float[Array, "m d"],
 ) -> Float[Array, "n m"]:
-    """u_p(x, y) = k s(x)·s(y) + s(x)·∇_y k + s(y)·∇_x k + tr ∇_x∇_y k, for all pairs.
+    """The Stein kernel u_p(x, y) = k s(x)·s(y) + s(x)·∇_y k + s(y)·∇_x k + tr ∇_x∇_y k.
 
     Its mean over q × q is the squared kernelised Stein discrepancy of q from p.
+
+    Arguments:
+        kernel, bandwidth: k and its bandwidth h.
+        x, x_scores: positions and their scores s = ∇log p.
+        y, y_scores: further positions and scores; all pairs (x, y) are evaluated.
     """
     distances = squared_distances(x, y)
     values, slopes, curvatures = kernel.derivatives(distances, bandwidth)

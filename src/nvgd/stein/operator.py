@@ -5,8 +5,8 @@ For a vector field f and particles x ~ q (paper, eqs. 3 and 4),
     SD(q‖p; f)  = E_q[ f(x)·∇log p(x) + div f(x) ]
     RSD(q‖p; f) = SD(q‖p; f) − ½ E_q |f(x)|²
 
-RSD is largest at f* = ∇log p − ∇log q, the direction in which KL(q‖p) falls fastest, and its
-value there is ½ E_q|f*|². Only samples of q are needed, never its density.
+RSD is largest at f* = ∇log p − ∇log q, the direction in which KL(q‖p) falls fastest. Its value at
+f* is ½ E_q|f*|². Both need only samples of q, never its density.
 """
 
 from typing import Literal
@@ -34,7 +34,14 @@ def divergence(
     *,
     key: PRNGKeyArray | None = None,
 ) -> Float[Array, " n"]:
-    """div f at every particle; `key` is needed for random probes."""
+    """The divergence div f at each particle.
+
+    Arguments:
+        field: f, a function from a position (d,) to a vector (d,).
+        particles: positions at which to evaluate.
+        method: how div f is evaluated: "exact", "hutchinson", "auto" or an estimator.
+        key: random key, needed only for random probes.
+    """
     return _evaluate(field, particles, method, key)[1]
 
 
@@ -46,7 +53,17 @@ def stein_operator(
     *,
     key: PRNGKeyArray | None = None,
 ) -> Float[Array, " n"]:
-    """(A_p f)(x) = f(x)·∇log p(x) + div f(x) at every particle; its mean under p is zero."""
+    """The Stein operator (A_p f)(x) = f(x)·∇log p(x) + div f(x) at each particle.
+
+    Its mean under p is zero.
+
+    Arguments:
+        field: f, a function from a position (d,) to a vector (d,).
+        particles: positions at which to evaluate.
+        scores: ∇log p at the particles.
+        method: how div f is evaluated: "exact", "hutchinson", "auto" or an estimator.
+        key: random key, needed only for random probes.
+    """
     _check_scores(particles, scores)
     values, divergences = _evaluate(field, particles, method, key)
     return jnp.sum(values * scores, axis=-1) + divergences
@@ -60,7 +77,15 @@ def stein_discrepancy(
     *,
     key: PRNGKeyArray | None = None,
 ) -> Float[Array, ""]:
-    """Monte Carlo estimate of SD(q‖p; f) (eq. 3) from particles of q."""
+    """Monte Carlo estimate of SD(q‖p; f) (eq. 3) from particles of q.
+
+    Arguments:
+        field: f, a function from a position (d,) to a vector (d,).
+        particles: x ~ q.
+        scores: ∇log p at the particles.
+        method: how div f is evaluated: "exact", "hutchinson", "auto" or an estimator.
+        key: random key, needed only for random probes.
+    """
     return jnp.mean(stein_operator(field, particles, scores, method, key=key))
 
 
@@ -72,7 +97,15 @@ def regularised_stein_discrepancy(
     *,
     key: PRNGKeyArray | None = None,
 ) -> Float[Array, ""]:
-    """Monte Carlo estimate of RSD(q‖p; f) (eq. 4), the objective that a witness maximises."""
+    """Monte Carlo estimate of RSD(q‖p; f) (eq. 4), the training objective of a witness.
+
+    Arguments:
+        field: f, a function from a position (d,) to a vector (d,).
+        particles: x ~ q.
+        scores: ∇log p at the particles.
+        method: how div f is evaluated: "exact", "hutchinson", "auto" or an estimator.
+        key: random key, needed only for random probes.
+    """
     _check_scores(particles, scores)
     values, divergences = _evaluate(field, particles, method, key)
     return jnp.mean(regularised_terms(values, divergences, scores))
@@ -81,7 +114,7 @@ def regularised_stein_discrepancy(
 def regularised_terms(
     values: Float[Array, "n d"], divergences: Float[Array, " n"], scores: Float[Array, "n d"]
 ) -> Float[Array, " n"]:
-    """f·∇log p + div f − ½|f|² a particle, the summands of the estimate of RSD."""
+    """f·∇log p + div f − ½|f|² per particle; the mean is the estimate of RSD."""
     return jnp.sum(values * (scores - 0.5 * values), axis=-1) + divergences
 
 

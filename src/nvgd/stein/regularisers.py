@@ -1,7 +1,7 @@
-"""What keeps a witness from growing without bound: ½|f|² in the paper, and generalisations.
+"""Regularisers g(f), which bound the witness: ½|f|² in the paper, and generalisations.
 
-The regularised Stein discrepancy of f, with v = ∇log p − ∇log q, is E_q[f·v − g(f)]; it is largest
-at f* = ∇g*(v), g* the convex conjugate of g. The paper's g(f) = ½|f|² gives f* = v.
+With v = ∇log p − ∇log q, the regularised Stein discrepancy of f is E_q[f·v − g(f)]. It is largest
+at f* = ∇g*(v), where g* is the convex conjugate of g. The paper's g(f) = ½|f|² gives f* = v.
 """
 
 from abc import abstractmethod
@@ -20,18 +20,18 @@ class AbstractRegulariser(eqx.Module):
 
     @abstractmethod
     def __call__(self, velocities: Float[Array, "n d"]) -> Float[Array, " n"]:
-        """g(f) of each row."""
+        """g(f) for each row."""
 
     def check_dim(self, dim: int) -> None:
-        """Refuse a dimension that g does not fit."""
+        """Refuse a dimension for which g is not defined."""
 
 
 class PowerNorm(AbstractRegulariser):
-    """g(f) = |f|ᵖ/p: the optimal field is v|v|^(q−2), with 1/p + 1/q = 1.
+    """g(f) = |f|ᵖ/p, with the optimal field f* = v|v|^(q−2), where 1/p + 1/q = 1.
 
-    p = 2 is the paper's. The direction of f* is that of v always; p > 2 evens out speeds (slow
-    particles go faster, fast ones slower), p < 2 does the contrary. From the generalised
-    Wasserstein gradient flow of Cheng et al. (2023), with the Euclidean norm.
+    The paper uses p = 2. f* always has the direction of v. p > 2 evens out speeds (slow particles
+    go faster, fast ones slower); p < 2 does the opposite. This is the generalised Wasserstein
+    gradient flow of Cheng et al. (2023) with the Euclidean norm.
 
     Arguments:
         power: p > 1.
@@ -42,11 +42,12 @@ class PowerNorm(AbstractRegulariser):
     def __check_init__(self):
         if not 1 < float(self.power) < np.inf:
             raise InputError(
-                f"power must be a finite number > 1, or no witness is best; got {self.power!r}."
+                "power must be a finite number > 1, otherwise no optimal witness exists; got "
+                f"{self.power!r}."
             )
 
     def __call__(self, velocities):
-        """|f|ᵖ/p, with a gradient also at f = 0."""
+        """|f|ᵖ/p, with a finite gradient at f = 0."""
         squares = jnp.sum(velocities**2, axis=-1)
         if is_quadratic(self):
             return 0.5 * squares
@@ -60,13 +61,13 @@ def is_quadratic(regulariser: AbstractRegulariser) -> bool:
 
 
 class QuadraticForm(AbstractRegulariser):
-    """g(f) = ½fᵀQf: the optimal field is Q⁻¹v, the flow preconditioned by Q⁻¹.
+    """g(f) = ½fᵀQf, with the optimal field f* = Q⁻¹v: the flow is preconditioned by Q⁻¹.
 
-    Q = I is the paper's. Unlike `Preconditioned` coordinates it leaves the witness's input as
-    it is, and only changes what it is asked for.
+    The paper uses Q = I. Unlike `Preconditioned` coordinates, this regulariser does not transform
+    the witness's input; it changes only the training objective.
 
     Arguments:
-        matrix: Q, symmetric and positive definite; a vector stands for a diagonal.
+        matrix: Q, symmetric and positive definite; a vector stands for a diagonal matrix.
     """
 
     matrix: Float[Array, "d d"]
@@ -75,7 +76,7 @@ class QuadraticForm(AbstractRegulariser):
         self.matrix = jnp.asarray(positive_matrix("matrix", matrix))
 
     def check_dim(self, dim):
-        """One row per dimension."""
+        """Refuse a dimension other than that of Q."""
         check_matrix_fits("matrix", self.matrix, dim)
 
     def __call__(self, velocities):

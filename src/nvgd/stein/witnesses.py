@@ -1,4 +1,4 @@
-"""Networks f_θ that stand for the witness; any Equinox module from (d,) to (d,) will do."""
+"""Witness networks f_θ; any Equinox module that maps (d,) to (d,) can be a witness."""
 
 import functools
 import math
@@ -20,10 +20,10 @@ TRUNCATED_SD = 0.87962566103423978
 
 
 class AbstractBatchedWitness(eqx.Module):
-    """A witness that can evaluate many positions, with derivatives along directions, at once.
+    """A witness with its own batched evaluation of values and directional derivatives.
 
-    Any module will do as a witness; one of this kind trains faster, because value and tangents
-    share each layer's matrix product.
+    Any module can be a witness. One of this kind trains faster, because values and tangents share
+    each layer's matrix product.
     """
 
     @abstractmethod
@@ -34,17 +34,17 @@ class AbstractBatchedWitness(eqx.Module):
     def values_and_tangents(
         self, positions: Float[Array, "n d"], directions: Float[Array, "n k d"]
     ) -> tuple[Float[Array, "n d"], Float[Array, "n k d"]]:
-        """f(x) and (∂f/∂x)z for the k directions z of every position."""
+        """f(x), and (∂f/∂x)z for the k directions z of each position."""
 
     @property
     def has_closed_divergence(self) -> bool:
-        """Whether `values_and_divergences` has a formula for the trace of ∂f/∂x."""
+        """Whether `values_and_divergences` is implemented, with tr ∂f/∂x in closed form."""
         return False
 
     def values_and_divergences(
         self, positions: Float[Array, "n d"]
     ) -> tuple[Float[Array, "n d"], Float[Array, " n"]]:
-        """f(x) and div f(x); only asked for if `has_closed_divergence`."""
+        """f(x) and div f(x); called only if `has_closed_divergence`."""
         raise NotImplementedError(f"{type(self).__name__} has no divergence in closed form")
 
 
@@ -53,11 +53,14 @@ class MLP(AbstractBatchedWitness):
 
         f_θ(x) = c · (W₃ swish(W₂ swish(W₁x + b₁) + b₂) + b₃)
 
-    Weights start from He's variance scaling, biases at zero, c at one.
+    Weights are initialised by He's variance scaling, biases to zero, and c to one.
 
     Arguments:
         dim: d, the size of input and output.
-        width, depth: units per hidden layer and number of hidden layers (the paper's BNN: 256, 3).
+        width: units per hidden layer (256 in the paper's BNN).
+        depth: number of hidden layers (3 in the paper's BNN).
+        dtype: of the parameters; JAX's default floating-point type if omitted.
+        key: random key for the initial weights.
     """
 
     weights: list[Float[Array, "outputs inputs"]]
@@ -80,7 +83,7 @@ class MLP(AbstractBatchedWitness):
         self.weights, self.biases, self.scale = _initial_layers(key, sizes, dtype)
 
     def zeroed(self) -> "MLP":
-        """The same hidden layers, with an output layer that gives zero everywhere."""
+        """A copy with the output layer set to zero, so that f = 0 everywhere."""
         last = (self.weights[-1], self.biases[-1])
         zeros = tuple(jnp.zeros_like(leaf) for leaf in last)
         return eqx.tree_at(lambda mlp: (mlp.weights[-1], mlp.biases[-1]), self, zeros)
@@ -94,8 +97,8 @@ class MLP(AbstractBatchedWitness):
     def values_and_tangents(
         self, positions: Float[Array, "n d"], directions: Float[Array, "n k d"]
     ) -> tuple[Float[Array, "n d"], Float[Array, "n k d"]]:
-        """Value and tangents stacked, so that a layer is one matrix product."""
-        # Row 0 is the value, the others are tangents: each a contiguous block.
+        """f(x) and (∂f/∂x)z, stacked so that each layer is one matrix product."""
+        # Entry 0 along the first axis holds values, the others tangents; each is contiguous.
         stacked = jnp.concatenate([positions[None], jnp.swapaxes(directions, 0, 1)])
         for weight, bias in zip(self.weights[:-1], self.biases[:-1], strict=True):
             stacked = stacked @ weight.T
@@ -107,19 +110,20 @@ class MLP(AbstractBatchedWitness):
 
     @property
     def has_closed_divergence(self) -> bool:
-        """With one or two hidden layers."""
+        """True for one or two hidden layers."""
         return len(self.weights) <= 3
 
     def values_and_divergences(
         self, positions: Float[Array, "n d"]
     ) -> tuple[Float[Array, "n d"], Float[Array, " n"]]:
-        """f(x) and div f(x), the trace in closed form.
+        """f(x) and div f(x), with the trace in closed form.
 
         With slopes s₁, s₂ of the two hidden layers, ∂f/∂x = c W₃ diag(s₂) W₂ diag(s₁) W₁, and
 
-            div f = c s₂ᵀ (W₂ ∘ (W₁W₃)ᵀ) s₁
+            div f = c s₂ᵀ (W₂ ∘ (W₁W₃)ᵀ) s₁,
 
-        one product of the size of a hidden layer, whatever d; with one layer, c s₁ᵀ diag(W₁W₂).
+        which costs one matrix product of hidden-layer size per particle, for any d. With one hidden
+        layer, div f = c s₁ᵀ diag(W₁W₂).
         """
         hidden, slopes = swish(positions @ self.weights[0].T + self.biases[0])
         if len(self.weights) == 2:
@@ -142,7 +146,7 @@ def swish(x: Float[Array, "..."]) -> tuple[Float[Array, "..."], Float[Array, "..
 
 @swish.defjvp
 def _swish_tangents(primals: tuple[Array], tangents: tuple[Array]):
-    """Both from one exponential; automatic differentiation would take several."""
+    """Derivatives of both outputs from one exponential; automatic differentiation takes several."""
     values, slopes, curvatures = _swish_derivatives(*primals)
     return (values, slopes), (slopes * tangents[0], curvatures * tangents[0])
 
@@ -157,7 +161,7 @@ def _swish_derivatives(x: Array) -> tuple[Array, Array, Array]:
 def _initial_layers(
     key: PRNGKeyArray, sizes: tuple[int, ...], dtype: jnp.dtype | None
 ) -> tuple[list[Array], list[Array], Array]:
-    """He's truncated normal weights from one draw for all layers, zero biases, a scale of one."""
+    """He's truncated normal weights, from one draw for all layers; zero biases; unit scale."""
     shapes = list(zip(sizes[1:], sizes[:-1], strict=True))
     ends = np.cumsum([math.prod(shape) for shape in shapes])
     draws = jax.random.truncated_normal(key, -2.0, 2.0, (int(ends[-1]),), dtype)
@@ -170,7 +174,7 @@ def _initial_layers(
 
 
 def check_witness(witness: Witness, dim: int, dtype: jnp.dtype) -> None:
-    """Refuse a witness that does not map (d,) to (d,), or has nothing to train."""
+    """Refuse a witness that does not map (d,) to (d,) or has no parameters to train."""
     given = jax.ShapeDtypeStruct((dim,), dtype)
     try:
         output = eqx.filter_eval_shape(witness, given)
@@ -190,7 +194,7 @@ def check_witness(witness: Witness, dim: int, dtype: jnp.dtype) -> None:
 
 
 def cast(witness: PyTree, dtype: jnp.dtype) -> PyTree:
-    """The witness with its floating-point parameters in `dtype`, that of the particles."""
+    """Cast the floating-point parameters of a witness to `dtype`."""
     return jax.tree.map(
         lambda leaf: leaf.astype(dtype) if eqx.is_inexact_array(leaf) else leaf, witness
     )

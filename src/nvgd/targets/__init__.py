@@ -1,1 +1,1 @@
-"""What is sampled: a log density, its data, and what else is known of the model."""
+"""Targets: log densities, their data, and the models that they belong to."""

@@ -1,4 +1,4 @@
-"""Checks of what a target is made of."""
+"""Checks of the arguments of `Target`."""
 
 from collections.abc import Callable
 from typing import Any
@@ -20,7 +20,7 @@ def check_values(
     *rest: PyTree,
     shape: tuple[int, ...] = (),
 ) -> None:
-    """Refuse a function of a flat position (and `rest`) that does not return `shape`."""
+    """Refuse a function of a flat position (and `rest`) whose output does not have `shape`."""
     try:
         value = jax.eval_shape(function, flat_shape(dim), *rest)
     except Exception as error:
@@ -39,7 +39,7 @@ def check_values(
 def check_constrain(
     show: Callable[[jax.Array], Any], dim: int, names: tuple[str, ...] | None
 ) -> None:
-    """Refuse a `constrain` that cannot be evaluated, or does not fit the names."""
+    """Refuse a `constrain` that cannot be evaluated or whose output does not fit the names."""
     try:
         shown = jax.eval_shape(show, flat_shape(dim))
     except Exception as error:
@@ -65,7 +65,7 @@ def check_data(data: AbstractData | None, has_likelihood: bool, batch_size: int 
         return
     own = data.own_batch_size
     if data.rows is None and batch_size is None:
-        raise InputError("data on the disk are seen in batches only: give batch_size.")
+        raise InputError("data on disk can only be used in batches: give batch_size.")
     if own is not None and batch_size != own:
         raise InputError(f"batch_size is that of the stream's first batch, {own}: leave it out.")
     if batch_size is not None:

@@ -1,11 +1,11 @@
-"""Control variates for minibatches: the estimate is corrected by its value at a fixed position.
+"""Control variates for minibatch scores (Baker et al., 2019).
 
-With θ̂ a mode, L the log density and L_B its estimate from a batch (Baker et al., 2019),
+With θ̂ a mode, L the log density and L_B its estimate from a batch, the estimate
 
     ∇L(θ) ≈ ∇L_B(θ) − ∇L_B(θ̂) + ∇L(θ̂)
 
-is unbiased, whatever θ̂ is, and its variance falls with |θ − θ̂|². Far from θ̂ the variance is larger
-than without the correction: `nvgd.sample` starts near θ̂, and refuses a start far away.
+is unbiased for any θ̂, and its variance falls to zero with |θ − θ̂|². Far from θ̂ the variance is
+larger than that of ∇L_B(θ). `nvgd.sample` therefore starts near θ̂ and refuses a start far from it.
 """
 
 from collections.abc import Callable
@@ -22,14 +22,14 @@ from nvgd.targets.mode_search import Objective, climb
 
 MOST_NEWTON_STEPS = 20
 STEP_SIZES = (1.0, 0.3, 0.1, 0.01)
-# Root mean square distance from a mode, in standard deviations, at which the search may end, and
-# beyond which it has failed.
+# Root mean square distance from a mode, in standard deviations: below NEAR the search ends, above
+# FAR it has failed.
 NEAR = 0.1
 FAR = 3.0
 
 
 class Anchor(eqx.Module):
-    """θ̂ with the log density and score that all data give there."""
+    """The fixed position θ̂, with the log density and score of all data there."""
 
     position: Float[Array, " d"]
     log_density: Float[Array, ""]
@@ -38,9 +38,14 @@ class Anchor(eqx.Module):
     def corrected(
         self, estimate: Callable[[Array], Array], position: Float[Array, " d"]
     ) -> Float[Array, ""]:
-        """The estimate with its first two terms around θ̂ replaced by the true ones.
+        """The estimate with its first-order Taylor expansion at θ̂ replaced by the exact one.
 
-        What depends on the batch and θ̂ alone is computed once for all particles mapped over.
+        Under `vmap` over positions, the terms that depend only on the batch and θ̂ are computed
+        once.
+
+        Arguments:
+            estimate: L_B, the log density estimated from one batch.
+            position: θ.
         """
         anchor = self.position.astype(position.dtype)
         value, score = jax.value_and_grad(estimate)(anchor)
@@ -53,11 +58,12 @@ def find_anchor(
     curvature: Callable[[Array, Array], np.ndarray],
     start: Float[Array, " d"],
 ) -> Anchor:
-    """The mode uphill of `start`, with log density and score from all data.
+    """Climb from `start` to a mode, and return it with the log density and score of all data.
 
     Arguments:
-        objective: log density and score at a position.
-        curvature: −∇²log p at a position, times probes.
+        objective: returns log density and score at a position.
+        curvature: returns −∇²log p at a position, times each probe.
+        start: position from which to climb.
     """
     position = jnp.asarray(climb(objective, start).end, start.dtype)
     if len(start) <= MAX_DENSE_DIMENSION:
@@ -74,10 +80,10 @@ def find_anchor(
 def _polished(
     objective: Objective, curvature: Callable[[Array, Array], np.ndarray], position: Array
 ) -> Array:
-    """Newton steps to within a fraction of a standard deviation of a mode.
+    """Refine a position by Newton steps to within a fraction of a standard deviation of a mode.
 
-    Rounding of a sum over many rows ends a climb early, by hundreds of standard deviations in
-    steep directions.
+    L-BFGS alone is not enough: rounding in a sum over many rows ends it hundreds of standard
+    deviations too early in steep directions.
     """
     identity = jnp.eye(len(position), dtype=position.dtype)
     distance = np.inf
@@ -92,7 +98,7 @@ def _polished(
         if distance < NEAR:
             break
         shift = axes @ (found / np.sqrt(precisions))
-        # Judged by the score: the rounding of a large log density hides the last gains.
+        # Steps are compared by their scores: rounding of a large log density hides small gains.
         candidates = [position + jnp.asarray(c * shift, position.dtype) for c in STEP_SIZES]
         rests = [np.mean(in_deviations(objective(there)[1]) ** 2) for there in candidates]
         best = int(np.argmin(np.nan_to_num(rests, nan=np.inf)))

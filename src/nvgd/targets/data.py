@@ -1,8 +1,8 @@
-"""Where data rows live, and which of them each step sees: one interface for all kinds of data.
+"""Data sources and their batches: one interface for arrays, memory maps and streams.
 
-`DeviceData` are arrays held by JAX, from which a step takes its rows by number. `MappedData` stay
-on the disk, and a `BatchStream` delivers batches in its own order: the host reads both, for as many
-steps as fit a small buffer.
+`DeviceData` are JAX arrays, which a step indexes by row number. `MappedData` stay on disk, and a
+`BatchStream` delivers batches in its own order. The host reads both, for as many steps as fit a
+small buffer.
 """
 
 import mmap
@@ -21,25 +21,26 @@ from nvgd._support.devices import Placement
 from nvgd._support.errors import InputError, check_count
 from nvgd.targets.epochs import EpochShuffle
 
-# Batches read ahead by the host are held twice, here and by JAX: keep them small.
+# Size of the host's read buffer; its batches are held twice, by NumPy and by JAX.
 BUFFER_BYTES = 2**24
 
 
 class AbstractBatches(ABC):
-    """What the steps of a run see, in order; the same for the same seed."""
+    """The sequence of batches of a run; the same for the same seed."""
 
     @abstractmethod
     def take(self, first_step: int, num_steps: int, part: slice = slice(None)) -> PyTree:
-        """What `AbstractData.batch` makes the batches of these steps from; leading axis steps.
+        """The batches of `num_steps` steps from `first_step` on; the leading axis counts steps.
 
-        Steps before the first step of an earlier call are not asked for again.
+        They are in the form that `AbstractData.batch` takes: rows, or row numbers. `first_step`
+        never decreases between calls.
 
         Arguments:
-            part: which rows of each batch this process wants, if it reads the data itself.
+            part: the rows of each batch that this process reads, if the host reads the data.
         """
 
     def read_ahead(self, first_step: int, num_steps: int, part: slice) -> None:
-        """Start reading what is likely to be taken next."""
+        """Start reading the batches that `take` will probably return next."""
         del first_step, num_steps, part
 
 
@@ -49,26 +50,26 @@ class AbstractData(ABC):
     @property
     @abstractmethod
     def num_rows(self) -> int:
-        """N."""
+        """N, the number of rows."""
 
     @property
     @abstractmethod
     def example(self) -> PyTree:
-        """A batch, or enough rows to know shapes and types."""
+        """Some rows, from which shapes and types can be read."""
 
     @property
     def rows(self) -> PyTree | None:
-        """All rows as JAX arrays; None if JAX does not hold them."""
+        """All rows as JAX arrays; None if they are not held in memory."""
         return None
 
     @property
     def own_batch_size(self) -> int | None:
-        """The size of the batches, if the data come in batches of their own."""
+        """The batch size, if the data source determines it."""
         return None
 
     @property
     def can_be_read_again(self) -> bool:
-        """Whether a pass over all rows is possible at any time."""
+        """Whether the data allow repeated passes over all rows."""
         return True
 
     @abstractmethod
@@ -77,14 +78,14 @@ class AbstractData(ABC):
 
     @abstractmethod
     def blocks(self, num_rows: int) -> Iterator[PyTree]:
-        """All rows once, in parts of about `num_rows`."""
+        """Iterate over all rows once, in blocks of about `num_rows`."""
 
     def batch(self, taken: PyTree) -> PyTree:
-        """Inside a program: the batch that one step's share of `take` stands for."""
+        """Under `jit`: the batch of one step, from that step's entry of `take`."""
         return taken
 
     def place(self, taken: PyTree, placement: Placement, batch_size: int) -> PyTree:
-        """Put what `take` gave for several steps where the devices want it."""
+        """Place the output of `take` on the devices."""
         return placement.split_batches(taken, batch_size)
 
 
@@ -98,7 +99,7 @@ class _NumberedRows(AbstractBatches):
 
 
 class DeviceData(eqx.Module, AbstractData):
-    """Arrays that JAX holds; a step takes its rows by number."""
+    """Data held as JAX arrays; batches are row numbers."""
 
     arrays: PyTree
 
@@ -109,16 +110,16 @@ class DeviceData(eqx.Module, AbstractData):
 
     @property
     def example(self):
-        """All of them."""
+        """All rows."""
         return self.arrays
 
     @property
     def rows(self):
-        """All of them."""
+        """All rows."""
         return self.arrays
 
     def batches(self, batch_size, seed):
-        """Row numbers; each device picks its own rows by them."""
+        """Shuffled row numbers."""
         return _NumberedRows(EpochShuffle(self.num_rows, batch_size, seed))
 
     def batch(self, taken):
@@ -126,18 +127,18 @@ class DeviceData(eqx.Module, AbstractData):
         return jax.tree.map(lambda leaf: leaf[taken], self.arrays)
 
     def blocks(self, num_rows):
-        """Slices in order."""
+        """Consecutive slices."""
         for first in range(0, self.num_rows, num_rows):
             yield jax.tree.map(lambda leaf, f=first: leaf[f : f + num_rows], self.arrays)
 
     def place(self, taken, placement, batch_size):
-        """Row numbers are replicated."""
+        """Replicate the row numbers; each device then takes its own rows."""
         del batch_size
         return placement.replicate(taken)
 
 
 class MappedData(AbstractData):
-    """Memory-mapped arrays: rows are read when a step needs them."""
+    """Memory-mapped arrays, whose rows are read when a step needs them."""
 
     def __init__(self, arrays: PyTree):
         self.arrays, self._num_rows = arrays, count_rows(arrays)
@@ -153,15 +154,15 @@ class MappedData(AbstractData):
         return jax.tree.map(lambda leaf: np.asarray(leaf[:1]), self.arrays)
 
     def batches(self, batch_size, seed):
-        """Shuffled rows, without a copy of the whole."""
+        """Shuffled rows, read without a copy of all data."""
         return _MappedBatches(self.arrays, EpochShuffle(self.num_rows, batch_size, seed))
 
     def blocks(self, num_rows):
-        """Slices in order."""
+        """Consecutive slices, read from disk."""
         jax.tree.map(lambda leaf: _advise(leaf, "SEQUENTIAL"), self.arrays)
         for first in range(0, self.num_rows, num_rows):
             part = slice(first, first + num_rows)
-            # A copy: the pages behind it are given back.
+            # A copy, because the mapped pages are released below.
             yield jax.tree.map(lambda leaf, part=part: np.array(leaf[part]), self.arrays)
             jax.tree.map(lambda leaf: _advise(leaf, "DONTNEED"), self.arrays)
 
@@ -202,31 +203,31 @@ class _MappedBatches(AbstractBatches):
 
 
 def _advise(leaf: np.ndarray, advice: str) -> None:
-    """Tell the system how a memory map is used, where it listens.
+    """Call `madvise` on a memory map, where the operating system supports it.
 
-    `RANDOM`: read no more than the rows asked for. `SEQUENTIAL`: all in order. `DONTNEED`: give the
-    pages back; otherwise what was read once stays resident.
+    `RANDOM` turns read-ahead off, `SEQUENTIAL` turns it up, and `DONTNEED` releases pages, which
+    otherwise stay resident once they have been read.
     """
     mapped, code = getattr(leaf, "_mmap", None), getattr(mmap, f"MADV_{advice}", None)
-    # Changes to a copy-on-write map would be lost with its pages.
+    # Releasing the pages of a copy-on-write map would discard the user's changes.
     if mapped is not None and code is not None and getattr(leaf, "mode", None) != "c":
         mapped.madvise(code)
 
 
 class BatchStream(AbstractData):
-    """Batches from any iterable: a data loader, a generator, a list.
+    """Batches from any iterable, such as a data loader, a generator or a list.
 
         Target(log_prior, dim=3, log_likelihood=log_likelihood, data=BatchStream(loader, 60_000))
 
-    Batches are arrays or pytrees of arrays with a leading axis of rows. The stream shuffles them
-    itself. An iterable that ends is started again; batches of another size than the first, such as
-    an incomplete last one, are left out.
+    Batches are arrays, or pytrees of arrays, with a leading axis of rows. The iterable is
+    responsible for shuffling. At its end it is iterated again. Batches whose shapes differ from
+    those of the first, such as an incomplete last batch, are skipped.
 
     Arguments:
-        batches: an iterable of batches. A list or loader can serve several runs and be resumed; an
-            iterator or generator serves one run, and allows no pass over all data: the error of
-            means, `diagnose()` and `num_steps="auto"` need one.
-        num_rows: N, the number of rows in all, for the factor N/B.
+        batches: an iterable of batches. A list or data loader can serve several runs and can be
+            resumed. An iterator or generator serves one run and allows no pass over all data,
+            which the error of means, `diagnose()` and `num_steps="auto"` need.
+        num_rows: N, the total number of rows, for the factor N/B.
     """
 
     def __init__(self, batches: Iterable[PyTree], num_rows: int):
@@ -245,7 +246,7 @@ class BatchStream(AbstractData):
 
     @property
     def num_rows(self):
-        """N."""
+        """N, as given."""
         return self._num_rows
 
     @property
@@ -255,21 +256,21 @@ class BatchStream(AbstractData):
 
     @property
     def own_batch_size(self):
-        """That of the first batch."""
+        """The size of the first batch."""
         return count_rows(jax.tree.map(np.asarray, self._first))
 
     @property
     def can_be_read_again(self):
-        """Not from an iterator or generator."""
+        """False for an iterator or generator."""
         return not self._is_once
 
     def batches(self, batch_size, seed):
-        """The stream from its start, in its own order."""
+        """The batches of the iterable from its start, in its own order."""
         del batch_size, seed
         return _StreamedBatches(self)
 
     def blocks(self, num_rows):
-        """Batches as they come, once."""
+        """One pass over the batches of the iterable, at their own size."""
         del num_rows
         yield from (batch for batch in self._start() if _shapes(batch) == _shapes(self._first))
 
@@ -312,18 +313,22 @@ class _StreamedBatches(AbstractBatches):
 
 
 def _shapes(batch: PyTree) -> list[tuple[Any, ...]]:
-    """Shape and type of every array."""
+    """Shape and dtype of every array."""
     return [(np.shape(leaf), jnp.result_type(leaf)) for leaf in jax.tree.leaves(batch)]
 
 
 def steps_at_a_time(taken: PyTree, capacity: int) -> int:
-    """How many steps' batches fit the buffer, from those of one step; at most `capacity`."""
+    """Number of steps whose batches fit the buffer; at least 1, at most `capacity`.
+
+    Arguments:
+        taken: the output of `AbstractBatches.take` for one step.
+    """
     num_bytes = sum(np.asarray(leaf).nbytes for leaf in jax.tree.leaves(taken))
     return int(np.clip(BUFFER_BYTES // max(num_bytes, 1), 1, capacity))
 
 
 def count_rows(arrays: PyTree) -> int:
-    """The common length of the arrays' leading axes."""
+    """The common length of the arrays' leading axes; refuse arrays of different lengths."""
     lengths = {leaf.shape[0] if leaf.ndim else 0 for leaf in jax.tree.leaves(arrays)}
     if len(lengths) != 1 or 0 in lengths:
         raise InputError(
@@ -334,7 +339,7 @@ def count_rows(arrays: PyTree) -> int:
 
 
 def as_data(data: PyTree) -> AbstractData:
-    """Arrays become `DeviceData`, memory maps `MappedData`; data stay as they are."""
+    """Wrap arrays as `DeviceData`, memory maps as `MappedData`; return data sources unchanged."""
     if isinstance(data, AbstractData):
         return data
     if any(isinstance(leaf, np.memmap) for leaf in jax.tree.leaves(data)):
@@ -345,13 +350,13 @@ def as_data(data: PyTree) -> AbstractData:
 
 
 def _held(leaf: Any) -> Array:
-    """The array with JAX, if JAX's integers can hold its values."""
+    """A JAX array of the values; refuse integers that overflow JAX's integer type."""
     array = jnp.asarray(leaf)
     if jnp.issubdtype(array.dtype, jnp.integer) and np.asarray(leaf).dtype != array.dtype:
         values, limits = np.asarray(leaf), jnp.iinfo(array.dtype)
         if values.size and (values.min() < limits.min or values.max() > limits.max):
             raise InputError(
                 f"data must hold whole numbers that {array.dtype} can hold, got {values.min()} to "
-                f"{values.max()}: give them as floating-point numbers, or less an offset."
+                f"{values.max()}: give them as floating-point numbers, or subtract an offset."
             )
     return array

@@ -1,18 +1,18 @@
-"""In which order a run sees the data rows: random, and a function of seed and step alone."""
+"""The random order of the data rows in a run, a function of seed and step only."""
 
 import numpy as np
 
-# Up to this many rows, the order of an epoch is one permutation, held in memory.
+# Up to this many rows, the order of an epoch is a single permutation held in memory.
 MOST_LISTED_ROWS = 2**24
-# Of more rows, blocks are permuted, and then the rows of so many blocks at a time.
+# With more rows, blocks of BLOCK_ROWS are permuted, then rows among BLOCKS_AT_A_TIME blocks.
 BLOCK_ROWS = 2**12
 BLOCKS_AT_A_TIME = 2**8
 
 
 class EpochShuffle:
-    """Minibatches without replacement: a fresh order in each epoch.
+    """Minibatches without replacement, in a new random order in each epoch.
 
-    Rows that do not fill a last batch are left out of that epoch.
+    Rows left over after the last full batch are not used in that epoch.
     """
 
     def __init__(self, num_rows: int, batch_size: int, seed: int):
@@ -24,13 +24,13 @@ class EpochShuffle:
 
     @property
     def steps_per_epoch(self) -> int:
-        """Whole batches in the data."""
+        """Number of full batches per epoch."""
         is_listed = self.num_rows <= MOST_LISTED_ROWS
         num_rows = self.num_rows if is_listed else self.num_rows - self.num_rows % BLOCK_ROWS
         return num_rows // self.batch_size
 
     def rows(self, first_step: int, num_steps: int) -> np.ndarray:
-        """Row numbers, shape (num_steps, batch_size), for the steps from `first_step` on."""
+        """Row numbers of the steps from `first_step` on, of shape (num_steps, batch_size)."""
         return np.stack([self._batch(step) for step in range(first_step, first_step + num_steps)])
 
     def _batch(self, step: int) -> np.ndarray:
@@ -46,11 +46,12 @@ class EpochShuffle:
 
 
 class BlockShuffle:
-    """The numbers 0 to size − 1 in a random order, of which one window is in memory at a time.
+    """The numbers 0 to size − 1 in random order, with one window in memory at a time.
 
-    Blocks of 4,096 consecutive numbers are permuted; a window is 256 successive blocks, whose
-    million numbers are permuted among themselves. The numbers are first rotated by a random offset,
-    so that the incomplete block, which is left out, is another one in every epoch.
+    Blocks of 4,096 consecutive numbers are permuted. A window consists of 256 successive blocks,
+    about a million numbers, which are permuted among themselves. All numbers are shifted by a
+    random offset modulo size, so that the incomplete block, which is left out, differs between
+    epochs.
     """
 
     def __init__(self, size: int, seed: list[int]):

@@ -1,4 +1,4 @@
-"""Second-order information of a target, as functions of a position."""
+"""Information matrices of a target, as functions of a position."""
 
 from collections.abc import Callable
 
@@ -9,21 +9,30 @@ from jaxtyping import Array, Float
 from nvgd._support.errors import InputError
 from nvgd.targets.target import Target
 
-# −∇²log p, or a positive approximation to it, at one position.
+# −∇²log p at one position, or an approximation to it.
 Information = Callable[[Float[Array, " d"]], Float[Array, "d d"]]
 
 
 def hessian_information(target: Target) -> Information:
-    """−∇²log p(x), from all data; it has negative directions where p is not log-concave."""
+    """The observed information −∇²log p(x), from all data.
+
+    It has negative eigenvalues where p is not log-concave.
+
+    Arguments:
+        target: a target whose data, if any, are arrays in memory.
+    """
     _check_data(target)
     return jax.hessian(lambda x: -target.log_density(x))
 
 
 def fisher_information(target: Target) -> Information:
-    """Σᵢ gᵢgᵢᵀ − ∇²log prior(x), with gᵢ the gradient of one datum's log likelihood.
+    """The empirical Fisher information Σᵢ gᵢgᵢᵀ − ∇²log prior(x), from all data.
 
-    The empirical Fisher, or Gauss–Newton, matrix: it never has negative directions from the data,
-    and needs first derivatives of the likelihood only.
+    gᵢ is the gradient of the log likelihood of datum i. The sum is positive semi-definite, and
+    needs only first derivatives of the likelihood.
+
+    Arguments:
+        target: a target with a `log_likelihood` of one datum and data that are arrays in memory.
     """
     _check_data(target)
     if target.log_likelihood is None or target.data is None or target.vectorised:

@@ -1,4 +1,4 @@
-"""The climb to a mode by L-BFGS."""
+"""Mode search by L-BFGS."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -9,7 +9,7 @@ from jaxtyping import Array, Float
 
 from nvgd._support.errors import InputError
 
-# Log density and score at one position, from all data.
+# Maps a position to the log density and score of all data.
 Objective = Callable[[Float[Array, " d"]], tuple[Float[Array, ""], Float[Array, " d"]]]
 
 
@@ -17,17 +17,17 @@ class Path(NamedTuple):
     """The path of an optimiser."""
 
     positions: list[np.ndarray]
-    """From the start to the end, one per iteration."""
+    """One per iteration, from the start to the final position."""
     converged: bool
 
     @property
     def end(self) -> np.ndarray:
-        """The best position found."""
+        """The final position."""
         return self.positions[-1]
 
 
 def climb(objective: Objective, start: Float[Array, " d"], max_iterations: int = 500) -> Path:
-    """L-BFGS uphill on the log density of all data."""
+    """Maximise the log density of all data by L-BFGS, from `start`."""
     from scipy.optimize import minimize
 
     dtype = start.dtype
@@ -49,8 +49,7 @@ def climb(objective: Objective, start: Float[Array, " d"], max_iterations: int =
         jac=True,
         method="L-BFGS-B",
         callback=lambda position: positions.append(np.array(position)),
-        # Differences below rounding are not searched for. How small a gradient is depends on the
-        # units, so it ends no search.
+        # `ftol` stops at rounding error. `gtol` is off: the size of a gradient depends on units.
         options={
             "maxiter": max_iterations,
             "maxcor": 20,

@@ -1,4 +1,4 @@
-"""What a model knows beyond its log density: prior, predictions, data, labels."""
+"""Models: prior, predictions, data and labels that go with a log density."""
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -11,20 +11,20 @@ from jaxtyping import Array, PRNGKeyArray, PyTree
 
 from nvgd._support.errors import InputError, check_callable, first_line
 
-# Every function of a model takes and gives positions with a leading axis that counts particles.
+# Methods of a model take and return positions with a leading axis that counts particles.
 Positions = PyTree
 Arrays = dict[str, Array]
 
 
 class Labels(NamedTuple):
-    """Names for the axes of what a model outputs, and for the entries along them."""
+    """Dimension names and coordinate labels of a model's outputs, as in ArviZ."""
 
     dims: Mapping[str, Sequence[str]]
     coords: Mapping[str, Sequence[Any]]
 
 
 class AbstractModel(eqx.Module):
-    """The side of a model that a `Posterior` shows; a method returns None for what is not known."""
+    """The parts of a model that a `Posterior` uses; methods return None for unknown parts."""
 
     @abstractmethod
     def draw_prior(self, key: PRNGKeyArray, num: int) -> Positions | None:
@@ -32,42 +32,42 @@ class AbstractModel(eqx.Module):
 
     @abstractmethod
     def draw_start(self, key: PRNGKeyArray, num: int) -> Positions | None:
-        """`num` positions as the model's own package would start from."""
+        """`num` starting positions, drawn as the model's own package draws them."""
 
     @abstractmethod
     def predict(self, key: PRNGKeyArray, positions: Positions, *args, **kwargs) -> Arrays | None:
-        """One draw of new data for every position."""
+        """One draw of new data per position."""
 
     @abstractmethod
     def log_likelihoods(self, positions: Positions) -> Arrays | None:
-        """Log likelihood of every datum at every position, under the data's names."""
+        """Log likelihood of each datum at each position, by the names of the data."""
 
     @abstractmethod
     def observed(self) -> dict[str, np.ndarray] | None:
-        """The data, under their names."""
+        """The observed data, by name."""
 
     @abstractmethod
     def labels(self) -> Labels:
-        """Names of axes and of entries along them; empty where there are none."""
+        """Dimension names and coordinate labels; empty if there are none."""
 
 
 class Model(AbstractModel):
-    """What you know about a model that is given by a log density of your own.
+    """A model given by your own functions, to go with a `Target`.
 
         Target(log_density, dim=2, model=Model(prior=lambda key, n: jax.random.normal(key, (n, 2))))
 
     Arguments:
-        prior: `(key, n) -> positions`, draws from the prior in the form that the log density
+        prior: `(key, n) -> positions`, n draws from the prior in the form that the log density
             takes, with a leading axis n; for `sample(initial="prior")`.
         predict: `(position, key, *args) -> array or dictionary`, one draw of new data at one
             position; for `posterior.predict(*args)`.
-        dims: for an output's name, the names of its axes, as ArviZ has them.
-        coords: for an axis's name, the labels along it.
+        dims: maps the name of an output to the names of its axes, as in ArviZ.
+        coords: maps the name of an axis to the labels along it, as in ArviZ.
     """
 
     prior: Callable[[PRNGKeyArray, int], Positions] | None
     prediction: Callable[..., Any] | None
-    # Tuples, not dictionaries: they are hashed when the module passes through `jit`.
+    # Tuples, not dictionaries, because static fields are hashed under `jit`.
     dims: tuple[tuple[str, tuple[str, ...]], ...] = eqx.field(static=True)
     coords: tuple[tuple[str, tuple[Any, ...]], ...] = eqx.field(static=True)
 
@@ -86,15 +86,15 @@ class Model(AbstractModel):
         self.coords = _frozen("coords", coords)
 
     def draw_prior(self, key, num):
-        """Draws by the user's function."""
+        """Draws from the user's `prior`."""
         return None if self.prior is None else self.prior(key, num)
 
     def draw_start(self, key, num):
-        """Not known: the library starts as it does for a bare log density."""
+        """None: the run starts as for a bare log density."""
         del key, num
 
     def predict(self, key, positions, *args, **kwargs):
-        """The user's function, with a key of its own for every position."""
+        """Evaluate the user's `predict` with one key per position."""
         prediction = self.prediction
         if prediction is None:
             return None
@@ -110,21 +110,21 @@ class Model(AbstractModel):
         return shown if isinstance(shown, dict) else {"prediction": shown}
 
     def log_likelihoods(self, positions):
-        """Not known here: a `Target` with data has its own."""
+        """None: a `Target` with data computes its own."""
         del positions
 
     def observed(self):
-        """Not known here: a `Target` with data has its own."""
+        """None: a `Target` with data returns its own."""
 
     def labels(self):
-        """The user's."""
+        """The user's `dims` and `coords`."""
         return Labels(dict(self.dims), dict(self.coords))
 
 
 def _frozen(
     name: str, labels: Mapping[str, Sequence[Any]] | None
 ) -> tuple[tuple[str, tuple[Any, ...]], ...]:
-    """A mapping of names to labels as tuples of plain values."""
+    """A mapping from names to labels as nested tuples."""
     try:
         return (
             tuple((key, tuple(np.asarray(value).tolist())) for key, value in labels.items())

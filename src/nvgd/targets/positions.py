@@ -1,4 +1,4 @@
-"""The form of a position: a flat vector inside, a pytree for the user's functions."""
+"""Conversion of positions between flat vectors and the user's pytrees."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -16,7 +16,10 @@ Unravel = Callable[[Array], Position]
 
 
 def position_form(dim: int | None, example: Position) -> tuple[int, Unravel | None]:
-    """Length of the flat vector, and the function that restores the user's form, if it differs."""
+    """The length of a flat position, and the function that maps it to the user's pytree.
+
+    The function is None if the user's positions are flat vectors.
+    """
     if (dim is None) == (example is None):
         raise InputError(
             "give either dim (the length of a flat position) or example (a position as the log "
@@ -45,7 +48,7 @@ def position_form(dim: int | None, example: Position) -> tuple[int, Unravel | No
 def checked_names(
     names: Sequence[str] | None, dim: int, unravel: Unravel | None
 ) -> tuple[str, ...] | None:
-    """One name per coordinate, if names were given."""
+    """Check that there is one distinct name per coordinate, if names were given."""
     if names is None:
         return None
     if unravel is not None:
@@ -60,7 +63,7 @@ def checked_names(
 def coordinate_names(
     dim: int, unravel: Unravel | None, names: tuple[str, ...] | None
 ) -> Sequence[str]:
-    """A name for every coordinate of the flat position, as the log density has them."""
+    """One name per coordinate of the flat position, in unconstrained space."""
     if names is not None:
         return names
     if unravel is None:
@@ -74,19 +77,23 @@ def coordinate_names(
 
 
 def leaf_name(path: Any, default: str = "x") -> str:
-    """The name of a pytree's leaf: its keys, joined by dots."""
+    """The name of a leaf of a pytree: its keys, joined by dots."""
     return jax.tree_util.keystr(path, simple=True, separator=".") or default
 
 
 def element_name(name: str, index: Sequence[Any]) -> str:
-    """`weights[2, 0]`; the name alone for a scalar."""
+    """The name of an array element, such as `weights[2, 0]`; the name alone for a scalar."""
     return name + (f"[{', '.join(map(str, index))}]" if index else "")
 
 
 def flatten_positions(
     dim: int, unravel: Unravel | None, positions: PyTree, name: str = "initial"
 ) -> Float[Array, "n d"]:
-    """Positions with a leading axis as one array (n, dim), if they fit the target's form."""
+    """Positions with a leading axis, flat or as pytrees, as one floating-point array (n, dim).
+
+    Arguments:
+        name: what error messages call the positions.
+    """
     like = flat_shape(dim) if unravel is None else jax.eval_shape(unravel, flat_shape(dim))
     wanted = f"an array (num_particles, {dim})"
     if unravel is not None:
@@ -105,7 +112,7 @@ def flatten_positions(
         raise InputError(f"{name} must be {wanted}, got shapes {found}.") from None
     if particles.ndim != 2 or particles.shape[1] != dim or not len(particles):
         raise InputError(f"{name} must be {wanted}, got shape {particles.shape}.")
-    # Integers do not move; half precision has no linear algebra.
+    # Particles must be floating-point, and linear algebra does not support half precision.
     if jnp.issubdtype(particles.dtype, jnp.integer) or particles.dtype.itemsize < 4:
         particles = particles.astype(jnp.zeros(()).dtype)
     if not jnp.issubdtype(particles.dtype, jnp.floating):
@@ -114,7 +121,7 @@ def flatten_positions(
 
 
 def _raveled(positions: PyTree, like: PyTree) -> PyTree:
-    """A pytree of stacked positions as one array; as it is if its shapes do not fit."""
+    """A pytree of stacked positions as one array; unchanged if its shapes do not fit `like`."""
     arrays = jax.tree.map(jnp.asarray, positions)
     leaves = jax.tree.leaves(arrays)
     trailing = [leaf.shape[1:] for leaf in leaves]
@@ -125,5 +132,5 @@ def _raveled(positions: PyTree, like: PyTree) -> PyTree:
 
 
 def flat_shape(dim: int) -> jax.ShapeDtypeStruct:
-    """A flat position, as a shape."""
+    """Shape and dtype of a flat position."""
     return jax.ShapeDtypeStruct((dim,), jnp.zeros(()).dtype)

@@ -1,4 +1,4 @@
-"""Log densities and scores of many particles."""
+"""Log densities and scores of particles."""
 
 from typing import Any, NamedTuple
 
@@ -20,7 +20,7 @@ class Scores(NamedTuple):
         return jnp.isfinite(self.log_densities) & jnp.all(jnp.isfinite(self.scores), axis=-1)
 
     def masked(self) -> "Scores":
-        """Density zero and score zero where they are not finite."""
+        """Replace values that are not finite: log density by −∞, score by zero."""
         is_finite = self.is_finite
         return Scores(
             jnp.where(is_finite, self.log_densities, -jnp.inf),

@@ -1,7 +1,7 @@
-"""What to sample: a log density, with data, names and constraints where the model has them.
+"""`Target`: a log density with its data, names and constraints.
 
-Inside the library a position is a flat vector; only `Target` knows pytrees, names and
-constrained spaces, and `Posterior` shows them again through it.
+Inside the library a position is a flat vector. Only `Target` handles pytrees, names and
+constrained spaces; `Posterior` uses it to restore them.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -38,45 +38,49 @@ from nvgd.targets.scores import Scores
 
 LogDensity = Callable[[Position], Any]
 
-# Rows in one block of a pass over all data, unless batches are larger.
+# Rows per block of a pass over all data, unless batches are larger.
 ROWS_PER_BLOCK = 1024
 
 
 class Target(eqx.Module):
-    """The density to sample, up to a constant: log p(θ) for θ in unconstrained space.
+    """The density to sample: log p(θ) for θ in unconstrained space, up to a constant.
 
-    From a plain log density,
+    A target is built from a plain log density,
 
         Target(log_density, dim=3)                       # of a flat vector
         Target(log_density, example={"a": 0.0, "b": jnp.zeros(2)})   # of a pytree like `example`
 
-    or in minibatch form, where a batch of B of the N data rows gives an unbiased estimate,
+    or in minibatch form, where a batch of B of the N data rows gives an unbiased estimate:
 
         log p(θ) ≈ log_prior(θ) + N/B Σ log_likelihood(θ, datum)
 
         Target(log_prior, dim=55, log_likelihood=log_likelihood, data=data, batch_size=128)
 
     Arguments:
-        log_density: written with `jax.numpy`; takes a position, returns a scalar. If the model's
+        log_density: maps a position to a scalar; written with `jax.numpy`. If the model's
             parameters are constrained, it includes the log Jacobian of `constrain`. In minibatch
             form this is the log prior.
-        dim: length of the flat position; or
-        example: a position as `log_density` takes it, any pytree of floating-point arrays.
+        dim: length of the position, if `log_density` takes a flat vector.
+        example: a position as `log_density` takes it, any pytree of floating-point arrays. Pass
+            either `dim` or `example`.
         log_likelihood: `(position, datum) -> scalar`, where a datum is one row of `data`.
         data: array, or pytree of arrays, whose leading axis counts the N rows. A `np.memmap` stays
-            on the disk; a `BatchStream` reads from any iterable of batches.
-        batch_size: B; each step sees B rows, every row at most once per epoch. All N if omitted.
-        gradient: "plain", or "control_variate": the score of a batch is corrected by the scores of
-            the batch and of all data at a mode, which is searched for from `example`, or zero, when
-            the target is made. Less noise near that mode, for one more gradient per step.
+            on disk; a `BatchStream` reads from any iterable of batches.
+        batch_size: B, the number of rows per step; each row is used at most once per epoch. All N
+            rows if omitted.
+        gradient: "plain", or "control_variate" to correct the score of a batch by the scores of
+            the batch and of all data at a mode. This reduces noise near the mode and costs one
+            more gradient per step. The mode is searched for when the target is built, from
+            `example`, or from zero if only `dim` is given.
         vectorised: `log_likelihood` takes all rows of a batch at once and returns one value per
             row; for models that share work between rows.
-        particles_at_once: evaluate this many particles together, one group after the other; bounds
-            memory and is faster where one particle's work fills the cache. All if omitted.
-        constrain: maps a position to what a person wants to see (say, exp of a log scale); used
-            for output only.
-        names: one name for each coordinate of a flat position.
-        model: what else is known of the model: a `Model` with its prior, predictions and labels.
+        particles_at_once: evaluate particles in groups of this size, one group after another.
+            This bounds memory, and is faster if the work of one particle fills the cache. All at
+            once if omitted.
+        constrain: maps a position to the parameters to report (for example, exp of a log scale);
+            used only for output.
+        names: one name per coordinate of a flat position.
+        model: a `Model` with the prior, predictions and labels.
     """
 
     dim: int = eqx.field(static=True)
@@ -148,48 +152,50 @@ class Target(eqx.Module):
 
     @property
     def is_noisy(self) -> bool:
-        """Whether steps see scores that are estimated from minibatches."""
+        """Whether the scores that a step uses are estimated from minibatches."""
         return self.batch_size is not None
 
     @property
     def num_rows(self) -> int:
-        """How many data rows the likelihood sums over; 0 without data."""
+        """Number of data rows that the likelihood sums over; 0 without data."""
         return 0 if self.data is None else self.data.num_rows
 
     @property
     def can_use_all_data(self) -> bool:
-        """Whether log densities and scores can be had from all data."""
+        """Whether log densities and scores of all data can be evaluated."""
         return self.data is None or self.data.can_be_read_again
 
     def batches(self, seed: int) -> AbstractBatches | None:
-        """What the steps of a run see; None if every step sees all data."""
+        """The batches of a run; None if every step uses all data."""
         if self.data is None or self.batch_size is None:
             return None
         return self.data.batches(self.batch_size, seed)
 
     def batch(self, taken: PyTree) -> PyTree:
-        """The batch that one step's share of `batches` stands for; None for all data."""
+        """The batch of one step, from that step's entry of `batches`; None means all data."""
         return None if self.data is None or taken is None else self.data.batch(taken)
 
     def blocks(self) -> Iterator[PyTree]:
-        """All data once, in parts that fit the memory."""
+        """Iterate over all data once, in blocks that fit in memory."""
         if self.data is not None:
             yield from self.data.blocks(max(self.batch_size or 0, ROWS_PER_BLOCK))
 
     def log_density(self, position: Float[Array, " d"], batch: PyTree = None) -> Float[Array, ""]:
-        """Log density at a flat position: exact, or estimated from `batch` if one is given."""
+        """Log density at a flat position: exact, or estimated from `batch` if it is given."""
         if self.anchor is None or batch is None:
             return self.estimate(position, batch)
         return self.anchor.corrected(lambda at: self.estimate(at, batch), position)
 
     def estimate(self, position: Float[Array, " d"], batch: PyTree) -> Float[Array, ""]:
-        """The same without control variates."""
+        """`log_density` without control variates."""
         structured = self.structure(position)
         value = jnp.asarray(self.log_prior(structured))
         if self.log_likelihood is not None and self.data is not None:
             rows = self.data.rows if batch is None else batch
             if rows is None:
-                raise InputError("data that JAX does not hold are seen in batches: pass batch=.")
+                raise InputError(
+                    "data that are not held in memory can only be used in batches: pass batch=."
+                )
             likelihood = self.log_likelihood
             if not self.vectorised:
                 likelihood = jax.vmap(likelihood, in_axes=(None, 0))
@@ -200,22 +206,22 @@ class Target(eqx.Module):
     def log_densities_and_scores(
         self, particles: Float[Array, "n d"], batch: PyTree = None
     ) -> Scores:
-        """Log density and score ∇log p of every particle; one gradient evaluation each."""
+        """Log densities and scores ∇log p, from one gradient evaluation per particle."""
         evaluate = jax.value_and_grad(lambda x: self.log_density(x, batch))
         if self.particles_at_once is None:
             return Scores(*jax.vmap(evaluate)(particles))
         return Scores(*jax.lax.map(evaluate, particles, batch_size=self.particles_at_once))
 
     def on_all_data(self, particles: Float[Array, "n d"]) -> Scores:
-        """Log densities and scores from all data, however large: block by block."""
+        """Log densities and scores of all data, evaluated block by block."""
         if not self.is_noisy:
             return evaluate(self, particles, None)
         values, scores = np.zeros(len(particles)), np.zeros(particles.shape)
         num_rows = 0
         for block in self.blocks():
             size = len(jax.tree.leaves(block)[0])
-            # Every block estimates the whole; weighted by their sizes, the estimates are exact.
-            # They are summed on the host, in double precision.
+            # Each block gives an estimate; their mean, weighted by block size, is exact. The sum
+            # is taken on the host, in double precision.
             found = evaluate(self, particles, block)
             values += size * np.asarray(found.log_densities)
             scores += size * np.asarray(found.scores)
@@ -224,14 +230,14 @@ class Target(eqx.Module):
         return Scores(jnp.asarray(values / num_rows, dtype), jnp.asarray(scores / num_rows, dtype))
 
     def on_all_data_at(self, position: Float[Array, " d"]) -> tuple[Array, Array]:
-        """Log density and score of one position, from all data."""
+        """Log density and score of all data at one position."""
         found = self.on_all_data(position[None])
         return found.log_densities[0], found.scores[0]
 
     def curvature_on_all_data(
         self, position: Float[Array, " d"], probes: Float[Array, "k d"]
     ) -> Float[np.ndarray, "k d"]:
-        """−∇²log p times each probe, from all data, in double precision."""
+        """Products of −∇²log p of all data with each probe, summed in double precision."""
         products, num_rows = np.zeros(probes.shape), 0
         for block in self.blocks() if self.is_noisy else (None,):
             size = 1 if block is None else len(jax.tree.leaves(block)[0])
@@ -240,15 +246,15 @@ class Target(eqx.Module):
         return products / num_rows
 
     def structure(self, position: Float[Array, " d"]) -> Position:
-        """The flat position in the form that the user's log density takes."""
+        """A flat position in the form that the user's log density takes."""
         return position if self.unravel is None else self.unravel(position)
 
     def flatten(self, positions: PyTree, name: str = "initial") -> Float[Array, "n d"]:
-        """Positions with a leading axis, in the user's form or flat, as one array."""
+        """Positions with a leading axis, flat or in the user's form, as one array (n, dim)."""
         return flatten_positions(self.dim, self.unravel, positions, name)
 
     def coordinate_names(self) -> Sequence[str]:
-        """A name for every coordinate of the flat position, as the log density has them."""
+        """One name per coordinate of the flat position, in unconstrained space."""
         return coordinate_names(self.dim, self.unravel, self.names)
 
     def _show(self, position: Float[Array, " d"]) -> PyTree:
@@ -256,7 +262,7 @@ class Target(eqx.Module):
         return structured if self.constrain is None else self.constrain(structured)
 
     def present(self, particles: Float[Array, "n d"]) -> dict[str, Array]:
-        """Particles under the model's own names, in constrained space; leading axis n."""
+        """Particles by parameter name, in constrained space; leading axis n."""
         shown = _show_all(self, particles)
         if self.names is not None:
             return {name: shown[:, i] for i, name in enumerate(self.names)}
@@ -275,7 +281,7 @@ class Target(eqx.Module):
 
 @compiled
 def evaluate(target: Target, particles: Float[Array, "n d"], batch: PyTree) -> Scores:
-    """`Target.log_densities_and_scores`, compiled: one program for starts, checks and passes."""
+    """`Target.log_densities_and_scores`, compiled: one program for all callers."""
     return target.log_densities_and_scores(particles, batch)
 
 
@@ -293,7 +299,7 @@ def _show_all(target: Target, particles: Float[Array, "n d"]) -> PyTree:
 
 
 def as_target(target: Target | LogDensity, dim: int | None, example: Position) -> Target:
-    """`target` itself, or a Target built from a bare log density and `dim` or `example`."""
+    """Return a `Target` unchanged, or build one from a log density and `dim` or `example`."""
     if isinstance(target, Target):
         if dim is not None or example is not None:
             raise InputError(

@@ -1,1 +1,1 @@
-"""In which coordinates a direction sees the particles."""
+"""Coordinates in which a direction sees the particles."""

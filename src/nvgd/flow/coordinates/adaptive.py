@@ -1,4 +1,4 @@
-"""Coordinates that fit themselves to the target: whitened, and unwarped where it is a funnel."""
+"""Adaptive coordinates: whitened, and unwarped where the target is a funnel."""
 
 from typing import ClassVar, Literal, NamedTuple
 
@@ -27,14 +27,14 @@ from nvgd.flow.coordinates.base import (
 from nvgd.flow.coordinates.driver_frame import DriverFrame
 from nvgd.flow.coordinates.driver_search import find_driver
 
-# How much better than a driver, in the mean log of the misfit, no driver must be to be used.
+# Whitened coordinates replace a driver only if their misfit is lower by more than this margin.
 MARGIN = 0.03
-# Fixed-point steps of the scatter of particles in the driver's coordinates, and in x.
+# Fixed-point iterations of the Student-t fit, in the driver's coordinates and in x.
 FINE, COARSE = 3, 4
 
 
 class AdaptiveState(NamedTuple):
-    """The frame in use, and the driver found last, whether or not it is in use."""
+    """The frame in use, and the driver direction from which the next search starts."""
 
     frame: DriverFrame
     covector: Float[Array, " d"]
@@ -42,7 +42,7 @@ class AdaptiveState(NamedTuple):
 
 
 class NoSearch(NamedTuple):
-    """The state where scores are too noisy to tell a driver from."""
+    """State for noisy scores, which do not allow a search for a driver."""
 
 
 class _ComposedFrame(AbstractFrame):
@@ -60,20 +60,21 @@ class _ComposedFrame(AbstractFrame):
 
 
 class Adaptive(AbstractCoordinates[AdaptiveState | NoSearch | None]):
-    """Coordinates learned from particles and scores; the step is in units of their own spread.
+    """Coordinates learned from particles and scores, in which the particles have unit spread.
 
-    Whitened by a robust scatter of the particles (a Student-t fit, which stray particles do not
-    spoil). Every few steps the scores are searched for a driver (`driver_search`); it
-    is used if the target, as its scores tell, is more nearly normal in its coordinates than in
-    whitened ones: the misfit is the mean of log(1 + |∇log p(u) + u|²/d) over the particles.
+    The particles are whitened by a robust scatter (a Student-t fit, which is insensitive to stray
+    particles). In addition, the scores are searched for a driver, the direction along which the
+    target is a funnel (`driver_search`). A driver is used if the scores are closer to those of a
+    standard normal in its coordinates than in whitened ones. The misfit is the mean of
+    log(1 + |∇log p(u) + u|²/d) over the particles.
 
-    With fewer than 1.25 particles per dimension a scatter cannot be estimated: medians and robust
-    standard deviations of the coordinates are used then, and no driver. Nor is one looked for where
-    scores come from minibatches: their noise would decide. Of more than 2,048 particles an even
-    selection is searched.
+    With fewer than 1.25 particles per dimension the scatter cannot be estimated. Each coordinate is
+    then scaled by its median and robust standard deviation, without a driver. With minibatches no
+    driver is searched for, because noise would determine the result. Among more than 2,048
+    particles, the search uses an evenly spaced selection.
 
     Arguments:
-        search_every: steps between two searches for a driver.
+        search_every: number of steps between two searches for a driver.
     """
 
     search_every: int = eqx.field(default=5, converter=plain)
@@ -84,7 +85,7 @@ class Adaptive(AbstractCoordinates[AdaptiveState | NoSearch | None]):
         check_count("search_every", self.search_every)
 
     def init(self, particles, *, is_noisy=False):
-        """No driver yet; with noisy scores none is searched for."""
+        """State without a driver."""
         num_particles, dim = particles.shape
         if dim == 1 or not can_fit_scatter(num_particles, dim):
             return None
@@ -95,12 +96,12 @@ class Adaptive(AbstractCoordinates[AdaptiveState | NoSearch | None]):
         return AdaptiveState(frame, zeros, jnp.array(False))
 
     def fit(self, particles, scores, state, *, step):
-        """The driver if it is its turn, then the scatter."""
+        """Search for a driver if one is due, then fit the scatter."""
         if state is None:
             return DiagonalFrame(*coordinate_scales(particles)), None
         if isinstance(state, NoSearch):
             return AffineFrame(*student_scatter(particles, COARSE)), state
-        # Every step at first: the particles move fast then.
+        # At first in every step, while the particles move fast.
         is_due = (step % self.search_every == 0) | (step < self.search_every)
         shown = even_selection(particles), even_selection(scores)
         state = jax.lax.cond(
@@ -109,7 +110,7 @@ class Adaptive(AbstractCoordinates[AdaptiveState | NoSearch | None]):
         return self.settled(particles, scores, state), state
 
     def settled(self, particles, scores, state):
-        """The scatter, in the coordinates of the driver in use."""
+        """Fit the scatter in the coordinates of the driver in use."""
         if not isinstance(state, AdaptiveState):
             return super().settled(particles, scores, state)
         expressed, _ = state.frame.express(particles, scores)
@@ -119,10 +120,14 @@ class Adaptive(AbstractCoordinates[AdaptiveState | NoSearch | None]):
 def _search(
     particles: Float[Array, "n d"], scores: Float[Array, "n d"], state: AdaptiveState
 ) -> AdaptiveState:
-    """The best of: no driver, the one in use, the one the scores show now, and one in between."""
+    """Choose the frame with the lowest misfit.
+
+    The candidates are no driver, the driver in use, a newly found driver, and a driver whose
+    direction lies between the previous and the newly found one.
+    """
     centre, lower = student_scatter(particles, COARSE)
     old, _ = state.frame.express(particles, scores)
-    # Slopes are per standard deviation of t, which grows or shrinks with the particles.
+    # Slopes are per standard deviation of t, which changes as the particles move.
     slopes = jnp.clip(
         state.frame.slopes * scale_about_zero(old[:, 0] - median(old[:, 0])), -3.0, 3.0
     )
@@ -138,7 +143,7 @@ def _search(
     best = jnp.argmin(misfits.at[0].add(MARGIN))
     frame = jax.tree.map(lambda leaf: leaf[best], candidates)
     newest = jax.tree.map(lambda leaf: leaf[2], candidates)
-    # The newest direction is remembered even if no driver is used: the search goes on from it.
+    # If no driver is used, the next search starts from the newly found direction.
     covector = jnp.where(best == 0, newest.covector, frame.covector)
     is_usable = jnp.all(jnp.isfinite(covector))
     return AdaptiveState(frame, jnp.where(is_usable, covector, 0.0), is_usable)
@@ -147,7 +152,7 @@ def _search(
 def _misfit(
     frame: DriverFrame, particles: Float[Array, "n d"], scores: Float[Array, "n d"]
 ) -> Float[Array, ""]:
-    """How far the target's scores are from a standard normal's in the frame's coordinates."""
+    """Distance of the scores from those of a standard normal, in the frame's coordinates."""
     expressed, expressed_scores = frame.express(particles, scores)
     centre, lower = student_scatter(expressed, 2)
     positions = jnp.clip(whiten(lower, expressed - centre), -4.0, 4.0)

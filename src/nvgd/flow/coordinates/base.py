@@ -1,6 +1,6 @@
-"""In which coordinates a direction sees the particles.
+"""The interface of coordinates x = T(u), with identity and diagonal coordinates.
 
-With x = T(u), a direction that works on u and the score there moves x by a preconditioned flow.
+A direction that moves u along the score of the density of u moves x by a preconditioned flow.
 """
 
 from abc import abstractmethod
@@ -29,23 +29,23 @@ class AbstractFrame(eqx.Module):
         """x = T(u)."""
 
     def log_volumes(self, expressed: Float[Array, "n d"]) -> Float[Array, " n"]:
-        """log|det ∂T(u)|, up to a constant: none for an affine map."""
+        """log|det ∂T(u)|, up to a constant; zero for an affine map."""
         return jnp.zeros_like(expressed[:, 0])
 
 
 class AbstractCoordinates(eqx.Module, Generic[State]):
-    """Chooses a frame from the particles and their scores at the start of every step."""
+    """Fits a frame to the particles and their scores at the start of every step."""
 
     frame_kind: ClassVar[Literal["fixed", "affine", "general"]]
-    """What frames can be expected: one affine frame in every step, whatever the particles are; an
-    affine frame x = μ + Lu fitted anew in every step; or any invertible map."""
+    """Kind of the frames: "fixed" is one affine frame for all steps, independent of the particles;
+    "affine" is x = μ + Lu, refitted in every step; "general" is any invertible map."""
 
     @abstractmethod
     def init(self, particles: Float[Array, "n d"], *, is_noisy: bool = False) -> State:
-        """What the first fit needs to know.
+        """State for the first fit.
 
         Arguments:
-            is_noisy: whether the scores will be estimates from minibatches.
+            is_noisy: whether the scores are estimated from minibatches.
         """
 
     @abstractmethod
@@ -62,16 +62,16 @@ class AbstractCoordinates(eqx.Module, Generic[State]):
     def settled(
         self, particles: Float[Array, "n d"], scores: Float[Array, "n d"], state: State
     ) -> AbstractFrame:
-        """The frame for particles that have arrived, in which they have about unit spread.
+        """The frame for particles near the target, in which they have about unit spread.
 
-        Nothing is searched for any more; within a fixed frame the particles are standardised.
+        The state is not updated. Within a fixed frame the particles are standardised.
         """
         frame, _ = self.fit(particles, scores, state, step=jnp.array(0))
         is_fixed = self.frame_kind == "fixed"
         return _StandardisedFrame.of(frame, particles, scores) if is_fixed else frame
 
     def extra_gradients(self, num_particles: int, dim: int) -> int:
-        """Gradients of the log density that a fit costs."""
+        """Number of gradients of the log density that a fit evaluates."""
         del num_particles, dim
         return 0
 
@@ -85,16 +85,16 @@ class _IdentityFrame(AbstractFrame):
 
 
 class Identity(AbstractCoordinates[None]):
-    """x as it is: the paper's choice."""
+    """The original coordinates x, as in the paper."""
 
     frame_kind: ClassVar[Literal["fixed", "affine", "general"]] = "fixed"
 
     def init(self, particles, *, is_noisy=False):
-        """Nothing to remember."""
+        """No state."""
         del particles, is_noisy
 
     def fit(self, particles, scores, state, *, step):
-        """Nothing to fit."""
+        """The identity."""
         del particles, scores, state, step
         return _IdentityFrame(), None
 
@@ -130,7 +130,7 @@ class DiagonalFrame(AbstractFrame):
 
 
 class _StandardisedFrame(AbstractFrame):
-    """Within another frame, which is affine, the particles' own medians and deviations."""
+    """An affine frame, standardised by the particles' medians and robust deviations."""
 
     outer: AbstractFrame
     inner: DiagonalFrame
@@ -150,20 +150,20 @@ class _StandardisedFrame(AbstractFrame):
 
 
 class Diagonal(AbstractCoordinates[None]):
-    """x = μ + σu with the particles' own means and standard deviations.
+    """x = μ + σu with the means and standard deviations of the particles.
 
-    Choose it when coordinates differ in scale: the step size is then in units of each one's
+    Choose it when coordinates differ in scale: the step size is then in units of each coordinate's
     spread. On funnels it drives particles into the neck; use `Adaptive` there.
     """
 
     frame_kind: ClassVar[Literal["fixed", "affine", "general"]] = "affine"
 
     def init(self, particles, *, is_noisy=False):
-        """Nothing to remember."""
+        """No state."""
         del particles, is_noisy
 
     def fit(self, particles, scores, state, *, step):
-        """Moments of the particles; a coordinate on which they all agree keeps its own scale."""
+        """Means and standard deviations; a coordinate without spread has σ = 1."""
         del scores, state, step
         deviation = jnp.std(particles, axis=0)
         scale = jnp.where(deviation > 0, deviation, 1.0)

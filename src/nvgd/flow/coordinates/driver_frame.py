@@ -1,12 +1,12 @@
-"""Coordinates for funnels: one direction that drives the scale of all others.
+"""Coordinates for funnels: one direction drives the scale of all others.
 
-A density is a funnel along t if, given t, the other coordinates are normal with a location linear
-in t and standard deviations in proportion to exp(aⱼt): hierarchical models in centred form have
-this shape, t being the log of a group's standard deviation. With
+A density is a funnel along t if, given t, the other coordinates are normal with a mean linear in t
+and standard deviations proportional to exp(aⱼt). Hierarchical models in centred form have this
+shape, where t is the log of a group's standard deviation. The coordinates
 
     y = L⁻¹(x − μ),  w = Hᵀy,  t = (w₁ − t₀)/τ,  wⱼ = mⱼ + cⱼt + exp(aⱼt) zⱼ
 
-it is normal in u = (t, z).
+make the density normal in u = (t, z).
 """
 
 import jax
@@ -16,12 +16,19 @@ from jaxtyping import Array, Float
 from nvgd._support.robust import whiten
 from nvgd.flow.coordinates.base import AbstractFrame
 
-# The exponent stays as it is beyond this many standard deviations of t.
+# The exponent is constant beyond this many standard deviations of t.
 REACH = 5.0
 
 
 class DriverFrame(AbstractFrame):
-    """x = μ + L H (t₀ + τt, m + ct + exp(at) z): see the top of this file."""
+    """x = μ + L H (t₀ + τt, m + ct + exp(at) z), as defined in the module docstring.
+
+    Arguments:
+        centre, lower: μ and L.
+        rotation: H.
+        origin, unit: t₀ and τ.
+        offsets, tilts, slopes: m, c and a.
+    """
 
     centre: Float[Array, " d"]
     lower: Float[Array, "d d"]
@@ -34,7 +41,7 @@ class DriverFrame(AbstractFrame):
 
     @classmethod
     def affine(cls, centre: Float[Array, " d"], lower: Float[Array, "d d"]) -> "DriverFrame":
-        """No driver: x = μ + Lu."""
+        """The frame x = μ + Lu, without a driver."""
         none = jnp.zeros(len(centre) - 1, centre.dtype)
         zero, one = jnp.zeros((), centre.dtype), jnp.ones((), centre.dtype)
         identity = jnp.eye(len(centre), dtype=centre.dtype)
@@ -42,7 +49,7 @@ class DriverFrame(AbstractFrame):
 
     @property
     def covector(self) -> Float[Array, " d"]:
-        """The gradient of t in x."""
+        """The gradient of t with respect to x."""
         along = self.rotation[:, 0]
         return jax.scipy.linalg.solve_triangular(self.lower.T, along, lower=False) / self.unit
 
@@ -54,7 +61,7 @@ class DriverFrame(AbstractFrame):
         widths = jnp.exp(self.slopes * bounded_exponent(t))
         z = (rotated[:, 1:] - self.offsets - self.tilts * t[:, None]) / widths
         others = rotated_scores[:, 1:]
-        # Moving t moves the others along, and changes the volume by Σⱼ aⱼ.
+        # The derivative along t includes that of wⱼ, and Σⱼ aⱼ from the log determinant.
         stretched = jnp.sum(self.slopes * (others * z * widths + 1), axis=1)
         along = self.unit * rotated_scores[:, 0] + others @ self.tilts
         along = along + jnp.where(jnp.abs(t) < REACH, stretched, 0.0)
@@ -78,5 +85,5 @@ class DriverFrame(AbstractFrame):
 
 
 def bounded_exponent(t: Float[Array, " n"]) -> Float[Array, "n 1"]:
-    """t, cut off at its reach, as a column."""
+    """t clipped to ±REACH, as a column."""
     return jnp.clip(t, -REACH, REACH)[:, None]

@@ -1,7 +1,7 @@
-"""The search for a driver: the direction along which a target is a funnel, read off the scores.
+"""Search for a driver, the direction along which a target is a funnel, from the scores.
 
-Where the density is a funnel (`driver_frame`), the relations below hold at every particle without
-noise, so that a few hundred particles, wherever they are, determine t, a, m and c to many digits.
+If the density is a funnel (`driver_frame`), the relations below hold exactly at every particle. A
+few hundred particles at any positions then determine t, a, m and c to many digits.
 """
 
 from typing import NamedTuple
@@ -13,9 +13,9 @@ from jaxtyping import Array, Bool, Float
 from nvgd._support.robust import median, scale_about_zero, whiten
 from nvgd.flow.coordinates.driver_frame import DriverFrame, bounded_exponent
 
-# Largest |aⱼ|: a scale that changes by more than e³ per standard deviation is not believed.
+# Largest |aⱼ|: a scale that changes by more than e³ per standard deviation is implausible.
 LARGEST_SLOPE = 3.0
-# Prior standard deviation of aⱼ around the slope that the particles show.
+# Prior standard deviation of aⱼ around the slope estimated from the particles.
 SLOPE_DEVIATION = 0.5
 TINY = 1e-12
 
@@ -28,7 +28,7 @@ class _Given(NamedTuple):
 
 
 class _Split(NamedTuple):
-    """What follows from a direction v and slopes a: t and the rest, with its location."""
+    """Particles split along a direction into t and the other coordinates, for given slopes a."""
 
     rotation: Float[Array, "d d"]
     origin: Float[Array, ""]
@@ -58,18 +58,23 @@ def find_driver(
     is_known: Bool[Array, ""],
     inertia: Float[Array, " k"],
 ) -> DriverFrame:
-    """k frames whose direction moves from `covector` to the best one found, by 1 − inertia.
+    """Driver frames, one per entry of `inertia`, stacked along the first axis.
+
+    With inertia zero the search refines direction and slopes in turn. A positive inertia s holds
+    the direction at s times the previous driver's plus 1 − s times that of the preceding entry,
+    and fits slopes only.
 
     Arguments:
-        centre, lower: μ and L, in whose coordinates the driver is looked for.
-        covector, slopes, is_known: the driver found before, if any.
+        centre, lower: μ and L of the whitened coordinates in which the search takes place.
+        covector, slopes, is_known: the previous driver, and whether there is one.
+        inertia: weights of the previous driver's direction.
     """
     given = _Given(whiten(lower, particles - centre), scores @ lower)
     before = _unit(lower.T @ covector)
     before = jnp.where(is_known, before, _unit(-_precision_slopes(given, *given, 0.0)))
 
     def refine(i: Array, driver: _Driver) -> _Driver:
-        """In turn: slopes for the direction, and, unless it is held, a direction for the slopes."""
+        """Alternate between slopes given the direction, and the direction unless it is held."""
         split = _split(given, driver.direction, driver.slopes)
         return jax.lax.cond(
             i % 2 == 0,
@@ -105,7 +110,7 @@ def find_driver(
 
 
 def _direction(given: _Given, split: _Split, slopes: Array) -> Float[Array, " d"]:
-    """Along which the precision falls fastest: within its metric it depends on t alone."""
+    """The direction of steepest descent of the log precision, which depends on t alone."""
     widths = jnp.exp(slopes * bounded_exponent(split.t))
     residuals, scores = split.residuals / widths, split.scores * widths
     metric = _metric(residuals, scores)
@@ -114,7 +119,7 @@ def _direction(given: _Given, split: _Split, slopes: Array) -> Float[Array, " d"
 
 
 def _split(given: _Given, direction: Array, slopes: Array) -> _Split:
-    """t along the direction, and where the rest is given t, as scores and particles tell."""
+    """Split along `direction`; regress the other coordinates on t, from particles and scores."""
     rotation = _rotation_onto(direction)
     rotated, scores = given.positions @ rotation, given.scores @ rotation
     middle = median(rotated)
@@ -130,7 +135,7 @@ def _split(given: _Given, direction: Array, slopes: Array) -> _Split:
     def fit(
         values: Array, offsets: Array, tilts: Array, floor: Array | float
     ) -> tuple[Array, Array]:
-        """Two reweighted regressions of the columns on t, with standard deviations `widths`."""
+        """Regression of the columns on t with standard deviations `widths`, reweighted twice."""
 
         def reweigh(_: Array | int, location: tuple[Array, Array]) -> tuple[Array, Array]:
             offsets, tilts = location
@@ -149,7 +154,7 @@ def _split(given: _Given, direction: Array, slopes: Array) -> _Split:
     offsets, tilts = fit(rest, middle[1:], jnp.zeros_like(rest[0]), 0.0)
     residuals = (rest - offsets - tilts * t[:, None]) / widths
     metric = _metric(residuals, others * widths)
-    # x + Σ∇log p is the mean of a normal density, whatever x.
+    # For a normal density, x + Σ∇log p is the mean at every x.
     means = rest + (others * widths) @ (metric @ metric.T) * widths
     offsets, tilts = fit(means, offsets, tilts, 1e-3 * scale_about_zero(residuals))
     residuals = rest - offsets - tilts * t[:, None]
@@ -157,9 +162,9 @@ def _split(given: _Given, direction: Array, slopes: Array) -> _Split:
 
 
 def _slopes(split: _Split) -> Float[Array, " e"]:
-    """aⱼ from τ∂₁log p + Σⱼ cⱼsⱼ ≈ α + κt − Σⱼ aⱼ(rⱼsⱼ + 1), r residuals and s their scores.
+    """Fit aⱼ in τ∂₁log p + Σⱼ cⱼsⱼ ≈ α + κt − Σⱼ aⱼ(rⱼsⱼ + 1), for residuals r and scores s.
 
-    A ridge holds aⱼ near the mean slope of log|rⱼ| on t over the particles.
+    A ridge penalty shrinks all aⱼ towards the mean over j of the slopes of log|rⱼ| on t.
     """
     t = jnp.clip(split.t, -3.0, 3.0)
     t = t - jnp.mean(t)
@@ -179,10 +184,10 @@ def _slopes(split: _Split) -> Float[Array, " e"]:
 def _precision_slopes(
     given: _Given, residuals: Array, scores: Array, removed: Array | float
 ) -> Float[Array, " d"]:
-    """The slope on the positions of the log precision, log|score| − log|residual|.
+    """Regression slopes of the log precision, log|score| − log|residual|, on the positions.
 
     Arguments:
-        removed: what residuals and scores have been cleared of already.
+        removed: change of the log precision by an earlier rescaling, which is subtracted.
     """
     precision = jnp.log(_lengths(scores)) - jnp.log(_lengths(residuals)) - removed
     columns = jnp.concatenate([jnp.ones_like(given.positions[:, :1]), given.positions], axis=1)
@@ -191,7 +196,7 @@ def _precision_slopes(
 
 
 def _robust_ridge(columns: Array, response: Array, prior: Array, precision: Array) -> Array:
-    """Ridge regression around `prior`, large residuals downweighted (Cauchy's weights)."""
+    """Ridge regression towards `prior`, with Cauchy weights against large residuals."""
 
     def iterate(_: Array | int, solution: Array) -> Array:
         residuals = response - columns @ solution
@@ -206,10 +211,10 @@ def _robust_ridge(columns: Array, response: Array, prior: Array, precision: Arra
 
 
 def _metric(residuals: Float[Array, "n e"], scores: Float[Array, "n e"]) -> Float[Array, "e e"]:
-    """W with WWᵀ = A # B⁻¹, the geometric mean of residuals' and inverse scores' moments.
+    """W with WWᵀ = A # B⁻¹, where A and B are the second moments of residuals and scores.
 
-    If scores are −P times residuals, as those of a normal density are, WWᵀ is P⁻¹ exactly,
-    however few the particles are and whatever their distribution is.
+    A # B⁻¹ is the geometric mean of the matrices. If scores are −P times residuals, as for a normal
+    density, WWᵀ is P⁻¹ exactly, for any number and any distribution of the particles.
     """
     widths, heights = jnp.split(scale_about_zero(jnp.concatenate([residuals, scores], axis=1)), 2)
     residuals, scores = residuals / widths, scores / heights
@@ -231,7 +236,10 @@ def _metric(residuals: Float[Array, "n e"], scores: Float[Array, "n e"]) -> Floa
 
 
 def _rotation_onto(direction: Float[Array, " d"]) -> Float[Array, "d d"]:
-    """Orthogonal, its first column the direction; near a coordinate axis it hardly mixes others."""
+    """Orthogonal matrix with `direction` as its first column.
+
+    If `direction` is near a coordinate axis, the matrix hardly mixes the other coordinates.
+    """
     sign = jnp.where(direction[0] > 0, -1.0, 1.0)
     normal = _unit(direction.at[0].add(-sign))
     reflection = jnp.eye(len(direction), dtype=direction.dtype) - 2 * jnp.outer(normal, normal)

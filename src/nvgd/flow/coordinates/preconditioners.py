@@ -1,8 +1,8 @@
-"""Affine coordinates: a flow preconditioned by a matrix that is given, or found as it runs.
+"""Affine coordinates: a flow preconditioned by a given or estimated matrix.
 
-With x = μ + Lu a step ε along the velocity of u moves x by ε LLᵀ times what it would be otherwise:
-LLᵀ is the preconditioner. If it becomes A LLᵀ Aᵀ when the target and the particles are transformed
-by x → Ax, the flow is affine-invariant: its particles are the transformed ones.
+With x = μ + Lu, a step ε along the velocity of u moves x by ε LLᵀ times the velocity of x: LLᵀ is
+the preconditioner. A flow is affine-invariant if its particles transform by x → Ax whenever target
+and initial particles do. This holds if the transformation takes LLᵀ to A LLᵀ Aᵀ.
 """
 
 from typing import ClassVar, Literal
@@ -21,11 +21,12 @@ from nvgd.targets.information import Information
 class Preconditioned(AbstractCoordinates[None]):
     """A constant preconditioner M = LLᵀ: x ← x + ε M v(x), in the metric of M⁻¹.
 
-    Choose it if scales and correlations are known beforehand, say from a Laplace approximation or
-    an earlier run. It is the only preconditioner that `Metropolis` and `SelfRepulsive` take.
+    Choose it if scales and correlations are known beforehand, for example from a Laplace
+    approximation or an earlier run. It is the only preconditioner that `Metropolis`, `Momentum`,
+    `NoiseAware` and `SelfRepulsive` accept.
 
     Arguments:
-        matrix: M, symmetric and positive definite; a vector stands for a diagonal.
+        matrix: M, symmetric and positive definite; a vector gives a diagonal matrix.
     """
 
     lower: Float[Array, "d d"]
@@ -36,54 +37,56 @@ class Preconditioned(AbstractCoordinates[None]):
         self.lower = jnp.asarray(np.linalg.cholesky(positive_matrix("matrix", matrix)))
 
     def init(self, particles, *, is_noisy=False):
-        """Nothing to remember; checks the size."""
+        """No state; checks the size of the matrix."""
         del is_noisy
         check_matrix_fits("matrix", self.lower, particles.shape[1])
 
     def fit(self, particles, scores, state, *, step):
-        """The same frame always."""
+        """The frame x = Lu."""
         del scores, state, step
         lower = self.lower.astype(particles.dtype)
         return AffineFrame(jnp.zeros_like(particles[0]), lower), None
 
 
 class Whitened(AbstractCoordinates[None]):
-    """The particles' own mean and covariance: M = Cov(x).
+    """Coordinates whitened by the particles' mean and covariance: M = Cov(x).
 
     The flow becomes affine-invariant (Garbuno-Inigo et al., 2020, for Langevin; Wang et al., 2022,
     for learned fields). Choose it for correlated targets that are not far from normal, with
-    several particles per dimension; `Adaptive` is its robust relative, which stray particles do not
-    spoil, and which also unwarps funnels, but is not invariant to the last digit.
+    several particles per dimension. `Adaptive` is the robust alternative: it is insensitive to
+    stray particles and unwarps funnels, but is affine-invariant only approximately.
     """
 
     frame_kind: ClassVar[Literal["fixed", "affine", "general"]] = "affine"
 
     def init(self, particles, *, is_noisy=False):
-        """Nothing to remember; checks that the covariance has full rank."""
+        """No state; checks that there are enough particles for a covariance of full rank."""
         del is_noisy
         _check_number(particles, "Whitened")
 
     def fit(self, particles, scores, state, *, step):
-        """Mean, and the Cholesky factor of the covariance."""
+        """Mean, and Cholesky factor of the covariance."""
         del scores, state, step
         mean = jnp.mean(particles, axis=0)
         return AffineFrame(mean, jnp.linalg.cholesky(_covariance(particles, particles))), None
 
 
 class Curved(AbstractCoordinates[None]):
-    """The target's curvature, averaged over the particles: M = (E_q[−∇²log p])⁻¹.
+    """Preconditioning by the target's mean curvature: M = (E_q[−∇²log p])⁻¹.
 
     A Newton flow (Detommaso et al., 2018, for SVGD, with one metric for all particles). Without
-    `information` the mean curvature comes from the scores alone, by Stein's lemma for normal
-    particles, E[∇²log p] = Cov(x)⁻¹Cov(x, ∇log p): exact on normal targets, at no cost, but with
-    few particles noisy. Negative directions of curvature count by their size.
+    `information` the mean curvature is estimated from the scores, by Stein's lemma for normal
+    particles, E[∇²log p] = Cov(x)⁻¹Cov(x, ∇log p). This is exact on normal targets and needs no
+    further gradients, but is noisy with few particles. Negative eigenvalues of the curvature are
+    replaced by their absolute values.
 
     Choose it over `Whitened` while the particles are still far from the target's shape: its scale
     is the target's from the first step.
 
     Arguments:
         information: −∇²log p as a function of a position, such as `hessian_information(target)`
-            or the Gauss–Newton matrix of `fisher_information(target)`; d gradients per particle.
+            or the Gauss–Newton matrix of `fisher_information(target)`. It costs d gradients per
+            particle.
     """
 
     information: Information | None = None
@@ -94,13 +97,13 @@ class Curved(AbstractCoordinates[None]):
         check_callable("information", self.information, optional=True)
 
     def init(self, particles, *, is_noisy=False):
-        """Nothing to remember."""
+        """No state; without `information`, checks that there are enough particles."""
         del is_noisy
         if self.information is None:
             _check_number(particles, "Curved without information")
 
     def fit(self, particles, scores, state, *, step):
-        """The Cholesky factor of the inverse curvature."""
+        """Mean, and Cholesky factor of the inverse curvature."""
         del state, step
         if self.information is None:
             cross = _covariance(particles, scores)
@@ -114,7 +117,7 @@ class Curved(AbstractCoordinates[None]):
         return AffineFrame(jnp.mean(particles, axis=0), lower), None
 
     def extra_gradients(self, num_particles, dim):
-        """A matrix of second derivatives costs d gradients."""
+        """One matrix of second derivatives costs d gradients."""
         return 0 if self.information is None else num_particles * dim
 
 

@@ -1,1 +1,1 @@
-"""Ways to stand in for −∇log q: a trained witness, a kernel, or noise; and their extensions."""
+"""Ways to approximate −∇log q: a trained witness, a kernel, or noise; and their extensions."""

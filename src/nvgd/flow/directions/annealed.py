@@ -1,4 +1,4 @@
-"""A target that is heated and cooled as the run goes on."""
+"""Annealing: a target whose temperature follows a schedule over the run."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -20,25 +20,28 @@ from nvgd.flow.aim import AbstractField
 from nvgd.flow.directions.base import AbstractDirection
 from nvgd.flow.directions.wrapper import AbstractWrapper
 
-# From the share of the run that is done, in [0, 1], to the inverse temperature β.
+# Maps the completed share of the run, in [0, 1], to the inverse temperature β.
 TemperatureSchedule = Callable[[Float[Array, ""]], Float[Array, ""]]
 
 
 def as_length(num_steps: float | int | Array | None) -> Float[Array, ""] | None:
-    """A run's length as an array, so that runs of different lengths share one program."""
+    """The length of a run as an array, so that runs of different lengths share one program."""
     return None if num_steps is None else jnp.asarray(num_steps, float)
 
 
 class Cycles(eqx.Module):
-    """β rises from `start` to 1 in each of `num_cycles` equal cycles and stays there.
+    """A schedule of equal cycles, in each of which β rises from `start` to 1 and stays there.
 
-        β(s) = max(start, min(1, c/(1 − hold))^power),   c the share of the cycle that is done
+        β(s) = max(start, min(1, c/(1 − hold))^power),   c the completed share of the cycle
 
-    One cycle is a plain warming-up; several let particles leave and find modes again and again
-    (D'Angelo and Fortuin, 2021). `hold` is the share of a cycle that is left for p itself.
+    One cycle is a simple warm-up. With several cycles, particles leave modes and find them again
+    (D'Angelo and Fortuin, 2021).
 
     Arguments:
-        num_cycles, start, hold, power: as above.
+        num_cycles: number of cycles per run.
+        start: smallest β.
+        hold: share of each cycle during which β = 1.
+        power: exponent of the rise.
     """
 
     num_cycles: int = eqx.field(default=1, converter=plain)
@@ -53,14 +56,14 @@ class Cycles(eqx.Module):
         check_positive("power", self.power)
 
     def __call__(self, done: Float[Array, ""]) -> Float[Array, ""]:
-        """β at this share of the run; 1 at its end."""
+        """β at the completed share `done` of the run; 1 at its end."""
         cycle = jnp.where(done < 1, (done * self.num_cycles) % 1, 1.0)
         rising = jnp.clip(cycle / (1 - self.hold), 0.0, 1.0)
         return jnp.maximum(rising**self.power, self.start)
 
 
 class AnnealedState(NamedTuple):
-    """The inner direction's state, and how many steps it took."""
+    """State of the inner direction, and the number of steps taken."""
 
     direction: PyTree
     step: Int[Array, ""]
@@ -78,18 +81,19 @@ class _Tempered(AbstractField):
 
 
 class Annealed(AbstractWrapper[AnnealedState]):
-    """The inner direction for p^β, with β a function of the share of the run that is done.
+    """Applies a direction to the tempered target p^β, with β scheduled over the run.
 
         ∇log p ← β(t/T) ∇log p
 
     At small β barriers are low and particles spread over all modes; as β rises to 1 they settle.
-    For SVGD: D'Angelo and Fortuin (2021). The weights of modes are those of the temperature at
-    which the last particles crossed; `Resampled` steps correct them.
+    For SVGD: D'Angelo and Fortuin (2021). Modes keep the weights of the temperature at which
+    particles last crossed between them; the `Resampled` mover corrects these weights.
 
     Arguments:
-        direction: the inner direction; any, also one with noise.
-        schedule: `Cycles(...)`, or any function from the share of the run, in [0, 1], to β.
-        num_steps: T; `sample` fills it in.
+        direction: the inner direction, with or without noise.
+        schedule: `Cycles(...)`, or any function from the completed share of the run, in [0, 1],
+            to β.
+        num_steps: T, the length of the run; set by `sample` if omitted.
     """
 
     direction: AbstractDirection
@@ -103,7 +107,7 @@ class Annealed(AbstractWrapper[AnnealedState]):
             check_positive("num_steps", self.num_steps)
 
     def init(self, particles, *, key):
-        """The inner direction's, at step 0."""
+        """State of the inner direction, at step 0."""
         if self.num_steps is None:
             raise InputError(
                 "Annealed must know how long the run is: use nvgd.sample, or give num_steps."
@@ -111,8 +115,8 @@ class Annealed(AbstractWrapper[AnnealedState]):
         return AnnealedState(self.direction.init(particles, key=key), jnp.array(0))
 
     def fit(self, particles, scores, state, *, view, key):
-        """The inner direction at this step's temperature."""
-        assert self.num_steps is not None  # `init` refuses
+        """Fit the inner direction at the temperature of this step."""
+        assert self.num_steps is not None  # checked in `init`
         done = jnp.clip(state.step / self.num_steps, 0.0, 1.0)
         beta = jnp.asarray(self.schedule(done), particles.dtype)
         if view is not None:
@@ -126,17 +130,17 @@ class Annealed(AbstractWrapper[AnnealedState]):
 
     @property
     def capabilities(self):
-        """Those of the inner direction, at another temperature."""
+        """Capabilities of the inner direction, tempered."""
         return self.direction.capabilities._replace(is_tempered=True)
 
     def for_run(self, num_steps):
-        """The schedule stretched over the run, unless it has a length of its own."""
+        """Set `num_steps` to the length of the run, unless it was given."""
         inner = self.direction.for_run(num_steps)
         length = num_steps if self.num_steps is None else self.num_steps
         return Annealed(inner, self.schedule, length)
 
     def check_coordinates(self, coordinates):
-        """Only affine frames: the log determinant of others must not be tempered with log p."""
+        """Accept affine frames only: the log determinant of others must not be tempered."""
         if coordinates.frame_kind == "general":
             raise InputError(
                 f"Annealed multiplies scores, and in {type(coordinates).__name__} coordinates they "

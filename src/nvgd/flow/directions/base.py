@@ -1,7 +1,7 @@
-"""The contract of a direction: where each particle should go next.
+"""The interface of a direction, which computes the velocities of the particles.
 
 The gradient flow of KL(q‖p) moves particles along ∇log p − ∇log q (paper, eq. 1). The score
-∇log p is known; a direction is a way to stand in for the unknown −∇log q.
+∇log p is known; a direction approximates the unknown −∇log q.
 """
 
 from abc import abstractmethod
@@ -22,7 +22,7 @@ State = TypeVar("State")
 
 
 class WitnessField(AbstractField):
-    """A witness at every position, whatever the score is there."""
+    """A witness as a velocity field, which does not depend on the scores."""
 
     witness: Witness
 
@@ -33,40 +33,41 @@ class WitnessField(AbstractField):
 
 
 class Fit(NamedTuple):
-    """What a direction found in one step."""
+    """Result of a direction's fit in one step."""
 
     velocities: Float[Array, "n d"]
-    """At the particles."""
+    """Velocities at the particles."""
     field: AbstractField | None
-    """Everywhere; None if the direction knows velocities at its particles only."""
+    """Velocities at any position; None if the direction has them at its particles only."""
     state: PyTree
-    """For the next step."""
+    """State for the next fit."""
     diagnostics: Diagnostics
 
 
 class Capabilities(NamedTuple):
-    """What a direction can do, so that movers and wrappers can refuse what does not fit."""
+    """Properties of a direction, by which movers and wrappers reject what they do not support."""
 
     noise_share: float = 0.0
-    """The share of −∇log q that it leaves to noise, which the mover adds: 1 for Langevin."""
+    """Share of −∇log q that is left to noise, which the mover adds: 1 for Langevin."""
     has_field: bool = False
-    """Whether `fit` gives velocities everywhere, smooth enough to push densities along."""
+    """Whether `fit` returns a field, smooth enough to transport densities."""
     depends_on: Literal["itself", "resting", "moving", "past"] = "moving"
-    """On what a particle's velocity depends beside its own position and score: on nothing, on
-    particles that rest in this step, on particles that move with it, or on earlier steps. With
-    "resting", half of the particles stand still in every step."""
+    """What a particle's velocity depends on besides its own position and score: nothing
+    ("itself"), particles that rest in this step ("resting"), particles that move in the same step
+    ("moving"), or earlier steps ("past"). With "resting", half of the particles rest in every
+    step."""
     is_tempered: bool = False
-    """Whether it follows p to a power other than one."""
+    """Whether the direction targets p to a power other than one."""
     looks_again: bool = False
-    """Whether it asks the target for scores of its own."""
+    """Whether `fit` evaluates further scores of the target."""
 
 
 class AbstractDirection(eqx.Module, Generic[State]):
-    """Chooses velocities from particles and their scores."""
+    """Computes velocities from particles and their scores."""
 
     @abstractmethod
     def init(self, particles: Float[Array, "n d"], *, key: PRNGKeyArray) -> State:
-        """What the first fit needs to know; checks that the direction fits these particles."""
+        """State for the first fit; checks that the direction supports these particles."""
 
     @abstractmethod
     def fit(
@@ -78,35 +79,37 @@ class AbstractDirection(eqx.Module, Generic[State]):
         view: TargetView | None,
         key: PRNGKeyArray,
     ) -> Fit:
-        """Velocities at the particles and, where the direction has one, the field they are of.
+        """Compute velocities at the particles and, if the direction has one, the velocity field.
 
-        `view` shows the target to a direction that looks again; others do without.
+        Arguments:
+            particles, scores: in the coordinates of the step.
+            view: access to the target, for directions that evaluate further scores.
         """
 
     @property
     @abstractmethod
     def capabilities(self) -> Capabilities:
-        """What it can do."""
+        """Properties that movers and wrappers check."""
 
     def extra_gradients(self, num_particles: int) -> int:
-        """Gradients that a step evaluates beyond one per particle."""
+        """Number of gradients that a step evaluates beyond one per particle."""
         del num_particles
         return 0
 
     def for_run(self, num_steps: int) -> "AbstractDirection":
-        """The direction for a run whose length is known."""
+        """The direction for a run of known length."""
         del num_steps
         return self
 
     def check_coordinates(self, coordinates: AbstractCoordinates) -> None:
-        """Refuse coordinates in which the direction is not right."""
+        """Reject coordinates in which the direction is not valid."""
 
     def check_target(self, target: Target) -> None:
-        """Refuse a target that lacks what the direction looks at."""
+        """Reject a target that lacks something the direction needs."""
 
 
 def check_pairs(direction: AbstractDirection, particles: Float[Array, "n d"]) -> None:
-    """Refuse a single particle, from which nothing can be learned about q."""
+    """Reject a single particle, which carries no information about q."""
     if len(particles) < 2:
         raise InputError(
             f"num_particles must be at least 2 for {type(direction).__name__}, got "

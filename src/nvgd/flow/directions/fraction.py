@@ -1,4 +1,4 @@
-"""A share of −∇log q left to noise: between NVGD, or SVGD, and Langevin dynamics."""
+"""Interpolation between a direction, such as NVGD's or SVGD's, and Langevin dynamics."""
 
 import equinox as eqx
 from jaxtyping import Array, Float
@@ -21,18 +21,18 @@ class _Mixed(AbstractField):
 
 
 class LangevinFraction(AbstractWrapper[State]):
-    """The share τ of −∇log q is represented by noise, the rest by the inner direction f.
+    """Represents the share τ of −∇log q by noise and the rest by the inner direction f.
 
         x ← x + ε[(1 − τ) f(x) + τ ∇log p(x)] + √(2ετ) ξ
 
     τ = 0 is the inner direction alone, τ = 1 is ULA. A little noise keeps a flow from collapsing
-    where its field is poor (many dimensions, few particles), and more of it takes the particles
-    over low barriers; it costs the smoothness of the flow. For SVGD: Gallego and Ríos Insua
-    (2018). Around another Langevin share τ' the shares add up, to τ + (1 − τ)τ'.
+    where its field is poor (many dimensions, few particles). More noise carries particles over low
+    barriers, at the cost of a less smooth flow. For SVGD: Gallego and Ríos Insua (2018). If f has a
+    noise share τ' itself, the total share is τ + (1 − τ)τ'.
 
     Arguments:
         direction: f.
-        fraction: τ.
+        fraction: τ, between 0 and 1.
     """
 
     direction: AbstractDirection
@@ -43,18 +43,18 @@ class LangevinFraction(AbstractWrapper[State]):
         check_share("fraction", self.fraction)
 
     def init(self, particles, *, key):
-        """That of the inner direction."""
+        """State of the inner direction."""
         return self.direction.init(particles, key=key)
 
     def fit(self, particles, scores, state, *, view, key):
-        """The inner direction's field with its share, and the score with the rest."""
+        """The velocities (1 − τ) f + τ ∇log p."""
         fit = self.direction.fit(particles, scores, state, view=view, key=key)
         field = None if fit.field is None else _Mixed(fit.field, self.fraction)
         return fit._replace(velocities=_mix(fit.velocities, scores, self.fraction), field=field)
 
     @property
     def capabilities(self):
-        """τ of noise, and what the inner direction leaves to noise of the rest."""
+        """Capabilities of the inner direction, with the total noise share."""
         inner = self.direction.capabilities
         share = self.fraction + (1 - self.fraction) * inner.noise_share
         return inner._replace(noise_share=share)

@@ -1,4 +1,4 @@
-"""A field trained on one half of the particles, for the other half to move along."""
+"""Half-ensemble fields: trained on one half of the particles, applied to the other half."""
 
 from typing import NamedTuple
 
@@ -14,7 +14,7 @@ from nvgd.flow.directions.wrapper import AbstractWrapper
 
 
 class HalvesState(NamedTuple):
-    """What training starts from, and the number of steps so far."""
+    """State that the next fit starts from, and the number of steps taken."""
 
     direction: PyTree
     step: Int[Array, ""]
@@ -36,17 +36,19 @@ class _HalfField(AbstractField):
 class Halves(AbstractWrapper[HalvesState]):
     """Fits the inner direction to one half A of the particles and moves the other half B.
 
-        B ← B + ε f_A(B) + noise,   A ← A;   in the next step the other way round
+        B ← B + ε f_A(B) + noise,   A ← A
 
-    Given A the field is a fixed function, so that moves of B can be accepted or rejected exactly
-    (`Metropolis`): the joint law of all particles stays pⁿ. For that the field must not remember B
-    either. A direction that carries something on from step to step, such as a network's weights,
-    does so for `warmup` steps only; from then on every fit starts from the same weights.
+    A and B swap roles after every step. Given A, the field is a fixed function, so `Metropolis` can
+    accept or reject moves of B exactly: the joint distribution pⁿ of all particles is invariant.
+    This requires that the field carries no information about B from earlier steps. State such as
+    the weights of a network is therefore kept for the first `warmup` steps only; afterwards every
+    fit starts from the same state.
 
     Arguments:
-        direction: f, with a field: neural or kernel, with a `LangevinFraction` around it, since a
-            proposal needs noise.
-        warmup: steps during which what was learned is kept; not exact until they are over.
+        direction: f, a direction with a field: `Neural` or `Kernel`, wrapped in `LangevinFraction`,
+            because a proposal needs noise.
+        warmup: number of initial steps during which the state is kept between steps; the target is
+            left invariant only afterwards.
     """
 
     direction: AbstractDirection
@@ -57,7 +59,7 @@ class Halves(AbstractWrapper[HalvesState]):
         check_count("warmup", self.warmup, minimum=0)
 
     def init(self, particles, *, key):
-        """The inner direction's, on half of the particles."""
+        """State of the inner direction on half of the particles."""
         if len(particles) % 2:
             raise InputError(
                 f"Halves splits the particles into equal parts: num_particles must be even, got "
@@ -67,7 +69,7 @@ class Halves(AbstractWrapper[HalvesState]):
         return HalvesState(self.direction.init(half, key=key), jnp.array(0))
 
     def fit(self, particles, scores, state, *, view, key):
-        """Velocities of one half, from the field of the other."""
+        """Fit the field to one half; the other half gets velocities, the fitted half zeros."""
         num_moved = len(particles) // 2
         turn = state.step % 2
         train, train_scores = (
@@ -83,9 +85,9 @@ class Halves(AbstractWrapper[HalvesState]):
 
     @property
     def capabilities(self):
-        """Velocities of one half depend on the other, which rests."""
+        """Capabilities of the inner direction; velocities depend on the resting half."""
         return self.direction.capabilities._replace(depends_on="resting")
 
     def extra_gradients(self, num_particles):
-        """Those of the inner direction on half of the particles."""
+        """Gradients of the inner direction on half of the particles."""
         return self.direction.extra_gradients(num_particles // 2)

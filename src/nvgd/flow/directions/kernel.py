@@ -1,4 +1,4 @@
-"""SVGD: the steepest direction inside a kernel's function space stands in for the flow."""
+"""SVGD: the direction of steepest descent of the KL divergence in a kernel's function space."""
 
 import equinox as eqx
 import jax
@@ -19,7 +19,7 @@ from nvgd.flow.directions.base import (
 from nvgd.stein.kernels import RBF, AbstractKernel
 from nvgd.stein.witnesses import Witness
 
-# In single precision a matrix of this size takes 16 MB and stays near the processor.
+# In single precision a matrix of this size takes 16 MB and fits in the processor's cache.
 PAIRS_AT_A_TIME = 4_000_000
 
 
@@ -43,9 +43,9 @@ class Kernel(AbstractDirection[None]):
         φ(x) = (1/n) Σⱼ k(xⱼ, x) ∇log p(xⱼ) + ∇_{xⱼ} k(xⱼ, x)
 
     Arguments:
-        kernel: RBF with the median heuristic by default.
-        rescale: multiply φ by SD(φ)/‖φ‖², the factor that maximises the regularised Stein
-            discrepancy. The paper compares NVGD with this variant, since the length of φ is
+        kernel: k; `RBF` with the median heuristic by default.
+        rescale: whether to multiply φ by SD(φ)/‖φ‖², the factor that maximises the regularised
+            Stein discrepancy. The paper compares NVGD with this variant, since the length of φ is
             otherwise arbitrary.
     """
 
@@ -56,25 +56,25 @@ class Kernel(AbstractDirection[None]):
         check_kind("kernel", self.kernel, AbstractKernel, "RBF()")
 
     def init(self, particles, *, key):
-        """Nothing to remember."""
+        """No state; checks that there are at least two particles."""
         del key
         check_pairs(self, particles)
 
     def witness(self, particles: Float[Array, "n d"], scores: Float[Array, "n d"]) -> Witness:
-        """φ as a function of any position, also one that is not a particle."""
+        """φ as a function of any position."""
         return _KernelWitness(self.kernel, self.kernel.bandwidth_for(particles), particles, scores)
 
     @property
     def capabilities(self):
-        """φ is defined everywhere."""
+        """φ is a field, defined at every position."""
         return Capabilities(has_field=True)
 
     def fit(self, particles, scores, state, *, view, key):
-        """φ, here and everywhere; the discrepancy is that of φ built from the other particles."""
+        """φ at the particles and as a field, with its leave-one-out Stein discrepancy."""
         del state, view, key
         num_particles, dim = particles.shape
         bandwidth = self.kernel.bandwidth_for(particles)
-        # Only differences of positions count: centred, their products lose fewer digits.
+        # Only differences of positions matter; centring reduces cancellation in products.
         centred = particles - jnp.mean(particles, axis=0)
         aligned = jnp.sum(centred * scores, axis=-1)
 
@@ -94,7 +94,7 @@ class Kernel(AbstractDirection[None]):
         def in_blocks(
             positions: Float[Array, "m d"], others: tuple[Array, Array, Array]
         ) -> tuple[Float[Array, "m d"], Float[Array, " m"]]:
-            """The sums at all positions, a block at a time: the matrices of pairs stay small."""
+            """The sums at all positions, in blocks that bound the size of the pair matrices."""
             if len(positions) * len(others[0]) <= PAIRS_AT_A_TIME:
                 return sums(positions, others)
             return jax.lax.map(
@@ -108,8 +108,7 @@ class Kernel(AbstractDirection[None]):
             against_all(in_blocks, centred, (centred, scores, aligned)),
         )
 
-        # A particle's own term is the same for all; without it φ is held out from where it is
-        # tested.
+        # Without a particle's own term, φ is evaluated at a particle that it was not built from.
         own_value, own_slope, _ = self.kernel.derivatives(jnp.zeros_like(bandwidth), bandwidth)
         others = num_particles - 1
         held_out = (num_particles * velocities - own_value * scores) / others

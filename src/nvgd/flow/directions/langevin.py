@@ -1,11 +1,11 @@
-"""Langevin dynamics: noise stands in for −∇log q."""
+"""Langevin dynamics: noise replaces −∇log q."""
 
 from nvgd.flow.aim import AbstractField
 from nvgd.flow.directions.base import AbstractDirection, Capabilities, Fit
 
 
 class ScoreField(AbstractField):
-    """∇log p itself."""
+    """The score ∇log p as a velocity field."""
 
     def __call__(self, positions, scores):
         """The score."""
@@ -14,21 +14,21 @@ class ScoreField(AbstractField):
 
 
 class Langevin(AbstractDirection[None]):
-    """The score alone; the mover adds √(2ε) ξ, which has the law of the missing −∇log q.
+    """The score as velocity; the mover adds noise √(2ε) ξ, which replaces −∇log q in law.
 
-    Particles do not interact: n of them are n parallel chains, one of them is sequential ULA.
+    Particles do not interact: n particles are n parallel chains, one particle is sequential ULA.
     """
 
     def init(self, particles, *, key):
-        """Nothing to remember."""
+        """No state."""
         del particles, key
 
     def fit(self, particles, scores, state, *, view, key):
-        """The score, here and everywhere."""
+        """The scores, and the score as a field."""
         del particles, state, view, key
         return Fit(scores, ScoreField(), None, {})
 
     @property
     def capabilities(self):
-        """All of −∇log q is noise."""
+        """Noise share 1, and no interaction between particles."""
         return Capabilities(noise_share=1.0, has_field=True, depends_on="itself")

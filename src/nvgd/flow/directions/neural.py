@@ -1,4 +1,4 @@
-"""NVGD: a network trained on the particles themselves stands in for the flow."""
+"""NVGD: a network trained on the particles approximates the velocity of the flow."""
 
 from collections.abc import Callable
 from typing import Literal, NamedTuple
@@ -35,11 +35,11 @@ from nvgd.stein.witnesses import MLP, Witness, cast, check_witness
 
 
 class NeuralState(eqx.Module):
-    """The witness's arrays and its optimiser's, both carried on to the next iteration."""
+    """Arrays of the witness and of its optimiser, carried over to the next iteration."""
 
     arrays: PyTree
     optimizer: PyTree
-    # What of the witness is not an array (activations, sizes): constant, so kept out of the leaves.
+    # Parts of the witness that are not arrays (activations, sizes): constant, hence static.
     skeleton: PyTree = eqx.field(static=True)
 
     @property
@@ -49,7 +49,7 @@ class NeuralState(eqx.Module):
 
 
 class _Training(NamedTuple):
-    """What the training loop carries; values are discrepancies on the validation particles."""
+    """State of the training loop; values are discrepancies on the validation particles."""
 
     parameters: Float[Array, " size"]
     optimizer: PyTree
@@ -64,27 +64,28 @@ class _Training(NamedTuple):
 class Neural(AbstractDirection[NeuralState]):
     """One iteration of Algorithm 1 up to the move: split, train with early stopping, evaluate.
 
-    The particles are split at random; up to P steps of gradient ascent on the training part raise
+    The particles are split at random into a training and a validation part. Up to P steps of
+    gradient ascent on the training part maximise
 
         RSD(θ) = mean f_θ·∇log p + div f_θ − ½|f_θ|²
 
-    and stop once the validation part has not improved for `patience` steps. Then f_θ is evaluated
-    at all particles. Weights and optimiser are carried over to the next iteration.
+    and stop once RSD on the validation part has not improved for `patience` steps. Then f_θ is
+    evaluated at all particles. Weights and optimiser state are carried over to the next iteration.
 
     Arguments:
-        witness: f_θ, an Equinox module from (d,) to (d,); the paper's `MLP` if omitted, of
-        width, depth: units per hidden layer, and number of hidden layers.
-        learning_rate: η of Adam on θ, a number or schedule.
-        witness_optimizer: any `optax` transformation on θ, in place of Adam and its rate.
-        max_inner_steps: P.
+        witness: f_θ, an Equinox module from (d,) to (d,); the paper's `MLP` if omitted.
+        width, depth: units per hidden layer and number of hidden layers of that `MLP`.
+        learning_rate: η, the learning rate of Adam for θ, a number or schedule.
+        witness_optimizer: an `optax` transformation for θ, in place of Adam.
+        max_inner_steps: P, the largest number of ascent steps per iteration.
         patience: steps without improvement on the validation particles before training stops.
-        train_fraction: share of the particles to train on; the rest validate.
+        train_fraction: share of the particles to train on; the rest are for validation.
         divergence: "auto" (exact where that is cheap: in low dimension, and for witnesses such as
             `MLP` whose trace has a closed form), "exact", "hutchinson", or an estimator such as
-            `HutchinsonDivergence("gaussian")`, which is the paper's.
-        regulariser: what stands for ½|f|² in the objective: `PowerNorm(p)`, `QuadraticForm(Q)`.
-        restore_best: end with the weights that were best on the validation particles; False keeps
-            the last ones, as the published code does.
+            the paper's `HutchinsonDivergence("gaussian")`.
+        regulariser: replaces ½|f|² in the objective: `PowerNorm(p)` or `QuadraticForm(Q)`.
+        restore_best: whether to end with the weights that were best on the validation particles;
+            False keeps the last weights, as the published code does.
     """
 
     witness: Witness | None = None
@@ -114,7 +115,7 @@ class Neural(AbstractDirection[NeuralState]):
             raise InputError(f"witness must be an Equinox module, got {self.witness!r}.")
 
     def init(self, particles: Float[Array, "n d"], *, key: PRNGKeyArray) -> NeuralState:
-        """A fresh witness, or the one that was given, in the particles' precision."""
+        """A new witness, or the given one, in the precision of the particles."""
         check_pairs(self, particles)
         dim, dtype = particles.shape[1], particles.dtype
         self.regulariser.check_dim(dim)
@@ -128,7 +129,7 @@ class Neural(AbstractDirection[NeuralState]):
         return NeuralState(arrays, self._optimizer_state(trainable), skeleton)
 
     def fit(self, particles, scores, state, *, view, key):
-        """Train the witness on these particles; it is the field."""
+        """Train the witness on these particles; the witness is the field."""
         del view
         state, diagnostics = self.train(particles, scores, state, key=key)
         field = WitnessField(state.witness)
@@ -136,7 +137,7 @@ class Neural(AbstractDirection[NeuralState]):
 
     @property
     def capabilities(self):
-        """A witness is defined everywhere."""
+        """The witness is a field, defined at every position."""
         return Capabilities(has_field=True)
 
     def train(
@@ -148,9 +149,10 @@ class Neural(AbstractDirection[NeuralState]):
         key: PRNGKeyArray,
         alternatives: Float[Array, "k n d"] | None = None,
     ) -> tuple[NeuralState, Diagnostics]:
-        """Up to P ascent steps on θ with the particles held fixed.
+        """Take up to P ascent steps on θ, with the particles held fixed.
 
-        `alternatives` are other estimates of the scores, which the ascent steps use in turn.
+        Arguments:
+            alternatives: k further estimates of the scores; ascent step t uses estimate t mod k.
         """
         num_particles, dim = particles.shape
         num_train = round(self.train_fraction * num_particles)
@@ -161,7 +163,7 @@ class Neural(AbstractDirection[NeuralState]):
         )
         estimator = choose_divergence(self.divergence, dim, state.witness)
         tree, buffers = eqx.partition(state.arrays, eqx.is_inexact_array)
-        # One vector: the optimiser is then a handful of operations, not as many per layer.
+        # As one vector, the optimiser takes a handful of operations instead of that many per layer.
         parameters, unravel = ravel_pytree(tree)
 
         def probes(part: tuple[Array, Array], stream: Array | int) -> Array | None:
@@ -178,13 +180,13 @@ class Neural(AbstractDirection[NeuralState]):
             gains = jnp.sum(values * part_scores, axis=-1) + divergences
             return jnp.mean(gains - self.regulariser(values))
 
-        # One set of probes for all evaluations of an iteration: they compare weights, not luck.
+        # The same probes for all evaluations of an iteration, so that only the weights differ.
         validation_probes = probes(validation, FIRST_PROBE_STREAM)
 
         def judge_and_ascend(loop: _Training) -> _Training:
-            """Compare the weights with the best so far, and leave them if training goes on.
+            """Compare the weights with the best so far; if training continues, update them.
 
-            Both in one body: the program holds the witness's graph once.
+            Both are in one loop body, so that the program contains the witness's graph once.
             """
             value = discrepancy(loop.parameters, validation, validation_probes)
             is_better = value > loop.best_value
@@ -196,7 +198,7 @@ class Neural(AbstractDirection[NeuralState]):
                 part = train[0], rows_of(scores_now, train_rows)
             step_probes = probes(part, FIRST_PROBE_STREAM + 1 + loop.steps)
             gradient = jax.grad(discrepancy)(loop.parameters, part, step_probes)
-            # Optax descends.
+            # Optax minimises.
             updates, optimizer = self._updates(-gradient, loop, unravel)
             return _Training(
                 parameters=jnp.where(goes_on, loop.parameters + updates, loop.parameters),
@@ -225,15 +227,15 @@ class Neural(AbstractDirection[NeuralState]):
             final, value = loop.best_parameters, loop.best_value
         else:
             final, value = loop.parameters, loop.value
-        # Weights that ran away are dropped by restore_best; the moments they left must be too.
+        # `restore_best` drops weights that diverged; reset the optimiser state that they spoiled.
         optimizer = where(all_finite(loop.optimizer), loop.optimizer, self._optimizer_state(tree))
         arrays = eqx.combine(unravel(final), buffers)
         state = NeuralState(arrays, optimizer, state.skeleton)
         return state, {"stein_discrepancy": value, "inner_steps": loop.steps}
 
-    # The optimiser is built when traced, not stored: equal settings then share one compiled
-    # program. Adam, which treats all numbers alike, sees one vector; a transformation that the
-    # user has given may tell layers apart, and sees the tree.
+    # The optimiser is built while tracing instead of stored, so that equal settings share one
+    # compiled program. Adam treats all parameters alike and gets one vector. A transformation
+    # given by the user may treat layers differently and gets the tree.
 
     def _optimizer_state(self, tree: PyTree) -> PyTree:
         if self.witness_optimizer is not None:

@@ -1,4 +1,4 @@
-"""A witness in a few directions that matter, and a normal repulsion in all others."""
+"""Projection: a witness in a low-dimensional subspace, a normal repulsion in its complement."""
 
 from typing import NamedTuple
 
@@ -12,12 +12,12 @@ from nvgd.flow.aim import AbstractField
 from nvgd.flow.directions.base import AbstractDirection, Fit
 from nvgd.flow.directions.wrapper import AbstractWrapper
 
-# Power iterations a step; the subspace goes on from the last step's.
+# Power iterations per step, starting from the subspace of the previous step.
 ITERATIONS = 3
 
 
 class ProjectedState(NamedTuple):
-    """The inner direction's state, and an orthonormal basis of the subspace."""
+    """State of the inner direction, and an orthonormal basis of the subspace."""
 
     direction: PyTree
     basis: Float[Array, "d r"]
@@ -34,31 +34,32 @@ class _ProjectedField(AbstractField):
         return self.combine(inside, positions, scores)
 
     def combine(self, inside: Array, positions: Array, scores: Array) -> Array:
-        """Velocities inside the subspace, and a normal flow outside of it."""
+        """Velocities inside the subspace plus the normal flow in its complement."""
         apart = _outside(self.basis, positions - self.mean)
         return inside @ self.basis.T + _outside(self.basis, scores + self.precisions * apart)
 
 
 class Projected(AbstractWrapper[ProjectedState]):
-    """The inner direction f in a subspace of r dimensions, a normal part in its complement.
+    """Applies a direction f in a subspace of r dimensions, and a normal flow in its complement.
 
         v(x) = V f(Vᵀx, Vᵀ∇log p) + (I − VVᵀ)[∇log p + Λ(I − VVᵀ)(x − x̄)]
 
     Λ holds the precisions of the particles' coordinates in the complement: Λ(x − x̄) is −∇log q
-    of normal particles there. V spans the leading eigenvectors of the gradient covariance
+    of normal particles there. The columns of V are the leading eigenvectors of the gradient
+    covariance
 
-        C = E_q[g gᵀ],   g = ∇log p − its least-squares line in each coordinate alone
+        C = E_q[g gᵀ],   g = ∇log p minus its least-squares line in each coordinate
 
-    in which directions that are independent and normal, a prior's say, have no share. Witness or
-    kernel then work in r dimensions, however many there are. After projected SVGD (Chen and
+    Directions that are independent and normal, such as those of a prior, do not contribute to C.
+    Witness or kernel then work in r dimensions, regardless of d. After projected SVGD (Chen and
     Ghattas, 2020), where g is the gradient of the log likelihood.
 
-    Choose it in hundreds of dimensions or more, when data inform few of them. Meant for `Diagonal`
-    coordinates, in which all have the same spread.
+    Choose it in hundreds of dimensions or more, when data inform few of them. Intended for
+    `Diagonal` coordinates, in which all coordinates have the same spread.
 
     Arguments:
-        direction: f: `Neural` or `Kernel`; not one with noise, which would be added to the
-            complement too (put `LangevinFraction` around `Projected`).
+        direction: f, `Neural` or `Kernel`, without noise, which the mover would add to the
+            complement as well. For noise, put `LangevinFraction` around `Projected`.
         rank: r.
     """
 
@@ -81,7 +82,7 @@ class Projected(AbstractWrapper[ProjectedState]):
             )
 
     def init(self, particles, *, key):
-        """A random subspace, and the inner direction in it."""
+        """A random subspace, and the state of the inner direction in it."""
         dim = particles.shape[1]
         if self.rank >= dim:
             raise InputError(
@@ -92,7 +93,7 @@ class Projected(AbstractWrapper[ProjectedState]):
         return ProjectedState(self.direction.init(particles @ basis, key=inner_key), basis)
 
     def fit(self, particles, scores, state, *, view, key):
-        """The subspace, then the direction in it, then the complement."""
+        """Update the subspace, fit the inner direction in it, and add the complement."""
         del view
         deviations = particles - jnp.mean(particles, axis=0)
         centred = scores - jnp.mean(scores, axis=0)
@@ -127,7 +128,7 @@ def _outside(basis: Float[Array, "d r"], vectors: Float[Array, "n d"]) -> Float[
 def _orthonormal(
     columns: Float[Array, "d r"], nearest_to: Float[Array, "d r"] | None = None
 ) -> Float[Array, "d r"]:
-    """A basis of the columns' span; of all, the one that turns least from a given one."""
+    """Orthonormal basis of the columns' span; if `nearest_to` is given, the nearest to it."""
     basis, _ = jnp.linalg.qr(columns)
     if nearest_to is None:
         return basis

@@ -1,4 +1,4 @@
-"""Repulsion from where a particle has been: a flow with a memory."""
+"""Self-repulsion: particles are repelled from their own past positions."""
 
 from typing import NamedTuple
 
@@ -15,7 +15,7 @@ from nvgd.stein.kernels import RBF, AbstractKernel
 
 
 class SelfRepulsiveState(NamedTuple):
-    """The inner direction's state, and past positions with their scores, the oldest overwritten."""
+    """State of the inner direction, and ring buffers of past positions and their scores."""
 
     direction: PyTree
     positions: Float[Array, "n k d"]
@@ -26,20 +26,20 @@ class SelfRepulsiveState(NamedTuple):
 class SelfRepulsive(AbstractWrapper[SelfRepulsiveState]):
     """Adds to each particle's velocity the Stein field of its own past positions.
 
-        v(x) = f(x) + α (1/k) Σⱼ k(yⱼ, x) ∇log p(yⱼ) + ∇_{yⱼ} k(yⱼ, x)
+        v(x) = f(x) + α (1/m) Σⱼ k(yⱼ, x) ∇log p(yⱼ) + ∇_{yⱼ} k(yⱼ, x)
 
-    yⱼ are k past positions of this particle, one every `every` steps. If they are distributed as
-    p already, the added term vanishes by Stein's identity: the target is kept, but a chain is
-    driven away from where it has been, and successive states are less correlated. From Stein
+    yⱼ are m past positions of this particle, stored every `every` steps. If they are distributed
+    as p, the added term vanishes by Stein's identity. The target is kept, but a chain is driven
+    away from its past positions, and successive states are less correlated. From Stein
     self-repulsive dynamics (Ye et al., 2020), where f is Langevin's. Not Markovian: the memory is
-    part of the state. The term is absent until the memory is full.
+    part of the state. The term is zero until the memory is full.
 
     Arguments:
-        direction: f, Langevin's usually.
+        direction: f, usually `Langevin()`.
         strength: α.
-        memory: k.
-        every: steps between two positions that are remembered.
-        kernel: its bandwidth must be a number: the spread of a few positions says little.
+        memory: m, the number of past positions per particle.
+        every: number of steps between two stored positions.
+        kernel: k. Its bandwidth must be a number, because a few positions do not determine one.
     """
 
     direction: AbstractDirection
@@ -69,7 +69,7 @@ class SelfRepulsive(AbstractWrapper[SelfRepulsiveState]):
         )
 
     def fit(self, particles, scores, state, *, view, key):
-        """The inner direction, and the memory's push."""
+        """The inner direction's velocities plus the repulsion from past positions."""
         fit = self.direction.fit(particles, scores, state.direction, view=view, key=key)
         stein = Kernel(self.kernel)
 
@@ -91,11 +91,11 @@ class SelfRepulsive(AbstractWrapper[SelfRepulsiveState]):
 
     @property
     def capabilities(self):
-        """Each particle has a past, and so a field, of its own."""
+        """No common field, because each particle has its own past."""
         return self.direction.capabilities._replace(has_field=False, depends_on="past")
 
     def check_coordinates(self, coordinates):
-        """Positions are remembered in coordinates that must stay what they are."""
+        """Accept fixed coordinates only, because past positions are stored in them."""
         if coordinates.frame_kind != "fixed":
             raise InputError(
                 f"SelfRepulsive remembers positions, which {type(coordinates).__name__} "

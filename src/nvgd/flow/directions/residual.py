@@ -1,4 +1,4 @@
-"""NVGD in whitened coordinates: the score, a normal repulsion, and a network for what remains."""
+"""NVGD in whitened coordinates: the score, a normal repulsion, and a network for the remainder."""
 
 import dataclasses
 from typing import NamedTuple
@@ -16,12 +16,12 @@ from nvgd.stein.divergences import choose_divergence, values_and_divergences
 from nvgd.stein.regularisers import is_quadratic
 from nvgd.stein.witnesses import MLP, Witness
 
-# The network's weight comes from evidence averaged over about ten steps.
+# Decay of the running means behind the network's weight, which average about ten steps.
 MEMORY = 0.9
 
 
 class ResidualState(NamedTuple):
-    """The network, and the evidence for it: running means of E[r·q + div r] and E|r|²."""
+    """The network r, and running means of E[−r·ξ + div r] (`gain`) and E|r|² (`size`)."""
 
     network: NeuralState
     gain: Float[Array, ""]
@@ -29,27 +29,28 @@ class ResidualState(NamedTuple):
 
     @property
     def witness(self) -> Witness:
-        """The network r, callable at a position (d,) in the flow's coordinates."""
+        """The network r, callable at a position (d,) in the coordinates of the flow."""
         return self.network.witness
 
 
 class Residual(AbstractDirection[ResidualState]):
-    """f(u) = ∇log p(u) + ξ(u) + β r(u), with r = −∇log q − ξ learned.
+    """The score plus a normal repulsion plus a network: f(u) = ∇log p(u) + ξ(u) + β r(u).
 
-    ξ stands for −∇log q of a normal q: for each coordinate of a particle the normal quantile of
-    its rank. It is the coordinate itself if the particles are normal, its mean is zero and its
-    variance one always, and it pulls strays back. A network r, zero at first, learns the rest from
+    ξ approximates −∇log q by that of a normal q: each coordinate is replaced by the normal quantile
+    of its rank. If the particles are standard normal, ξ is the coordinate itself. Its mean is
+    always zero and its variance one, and it is bounded, so that the score pulls strays back. The
+    network r, initially zero, learns the remainder −∇log q − ξ by maximising
 
         E[−r·ξ + div r − ½|r|²]
 
-    which is the regularised Stein discrepancy of f up to a constant; no second derivatives of
-    log p are needed. β ∈ [0, 1] is what the same objective, evaluated at particles before the
-    network is trained on them, finds best: a network that does not help is not listened to.
+    which is the regularised Stein discrepancy of f up to a constant and needs no second derivatives
+    of log p. The weight β ∈ [0, 1] maximises the same objective at particles on which the network
+    has not been trained yet: a network that does not help gets weight zero.
 
-    Meant for coordinates in which the particles have unit spread, such as `Adaptive`.
+    Intended for coordinates in which the particles have unit spread, such as `Adaptive`.
 
     Arguments:
-        trainer: the network, and how it is trained.
+        trainer: a `Neural` direction, which provides the network and its training.
     """
 
     trainer: Neural
@@ -62,7 +63,7 @@ class Residual(AbstractDirection[ResidualState]):
             )
 
     def init(self, particles: Float[Array, "n d"], *, key: PRNGKeyArray) -> ResidualState:
-        """A network that is zero everywhere, unless the trainer has a witness of its own."""
+        """A network that is zero everywhere, or the trainer's witness if it has one."""
         trainer = self.trainer
         if trainer.witness is None:
             network = MLP(particles.shape[1], width=trainer.width, depth=trainer.depth, key=key)
@@ -72,7 +73,7 @@ class Residual(AbstractDirection[ResidualState]):
         return ResidualState(network, zero, zero)
 
     def fit(self, particles, scores, state, *, view, key):
-        """Weigh the network as it is, train it on, and add up."""
+        """Update the weight β, then train the network, then sum the three terms."""
         del view
         evidence_key, training_key = jax.random.split(key)
         repulsion = normal_scores(particles)
@@ -80,8 +81,8 @@ class Residual(AbstractDirection[ResidualState]):
         gain = MEMORY * state.gain + (1 - MEMORY) * gain
         size = MEMORY * state.size + (1 - MEMORY) * size
         weight = jnp.clip(gain / (size + 1e-9), 0.0, 1.0)
-        # Above a few dimensions with probes, even where the trace has a closed form: their noise
-        # keeps the network from fitting the particles one by one.
+        # Above a few dimensions training uses random probes, even where the trace has a closed
+        # form: their noise keeps the network from overfitting individual particles.
         estimator = choose_divergence(self.trainer.divergence, particles.shape[1])
         trainer = dataclasses.replace(self.trainer, divergence=estimator)
         network, diagnostics = trainer.train(particles, -repulsion, state.network, key=training_key)
@@ -95,7 +96,7 @@ class Residual(AbstractDirection[ResidualState]):
 
     @property
     def capabilities(self):
-        """Ranks are known at the particles only."""
+        """No field, because ranks are defined at the particles only."""
         return Capabilities()
 
     def _evidence(
@@ -112,13 +113,13 @@ class Residual(AbstractDirection[ResidualState]):
 
 
 def normal_quantiles(num_particles: int, dtype: jnp.dtype) -> Float[Array, " n"]:
-    """Quantiles of a normal distribution, in order, with unit variance."""
+    """Evenly spaced quantiles of a normal distribution, sorted, scaled to unit variance."""
     quantiles = ndtri((jnp.arange(num_particles, dtype=dtype) + 0.5) / num_particles)
     return quantiles / jnp.sqrt(jnp.mean(quantiles**2))
 
 
 def normal_scores(particles: Float[Array, "n d"]) -> Float[Array, "n d"]:
-    """The normal quantile of each coordinate's rank in the particle's group, with unit variance."""
+    """Normal quantiles of the coordinates' ranks within each group, with unit variance."""
 
     def of_group(particles: Float[Array, "m d"]) -> Float[Array, "m d"]:
         quantiles = normal_quantiles(len(particles), particles.dtype)
@@ -132,15 +133,15 @@ def normal_scores(particles: Float[Array, "n d"]) -> Float[Array, "n d"]:
 def held_out_discrepancy(
     particles: Float[Array, "n d"], scores: Float[Array, "n d"]
 ) -> Float[Array, ""]:
-    """Regularised Stein discrepancy of the best affine witness, on particles it was not fitted to.
+    """Regularised Stein discrepancy of the best affine witness on held-out particles.
 
     The discrepancy of f itself would need second derivatives of log p. A witness
-    fⱼ(u) = aⱼuⱼ + bⱼ, which sees shifts and wrong variances, has its optimum in closed form,
+    fⱼ(u) = aⱼuⱼ + bⱼ, which detects shifts and wrong variances, has its optimum in closed form,
 
         aⱼ = (E[uⱼsⱼ] + 1 − E[uⱼ]E[sⱼ])/Var(uⱼ),   bⱼ = E[sⱼ] − aⱼE[uⱼ]
 
-    It is fitted to every other particle and evaluated at the rest, and the other way round: a lower
-    bound of the discrepancy, about zero or below once the particles are where they should be.
+    The witness is fitted to the particles of even index and evaluated at the others, and vice
+    versa. The result is a lower bound of the discrepancy, about zero or below at convergence.
     """
     is_even = jnp.arange(len(particles)) % 2 == 0
 
@@ -148,7 +149,7 @@ def held_out_discrepancy(
         weights = is_fitted.astype(particles.dtype)
         weights = weights / jnp.sum(weights)
         means, mean_scores = weights @ particles, weights @ scores
-        # Shrunk a little, so that a handful of particles has a witness too.
+        # The term 1/n shrinks the witness, which keeps it stable with very few particles.
         variances = weights @ (particles - means) ** 2 + 1 / len(particles)
         slopes = (weights @ ((particles - means) * scores) + 1) / variances
         values = slopes * (particles - means) + mean_scores

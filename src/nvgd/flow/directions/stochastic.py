@@ -1,4 +1,4 @@
-"""Training on many small views of the data: stochastic Stein discrepancies."""
+"""Training on several minibatches per step: stochastic Stein discrepancies."""
 
 import equinox as eqx
 import jax
@@ -11,24 +11,24 @@ from nvgd.flow.directions.neural import Neural, NeuralState
 
 
 class Stochastic(AbstractDirection[NeuralState]):
-    """The witness is trained on scores from batches that change within its inner loop.
+    """Trains the witness on minibatches that change within the inner loop.
 
         E_B RSD_B(f) = RSD(f),   RSD_B(f) = mean f·s_B + div f − g(f)
         s_B(x) = ∇log prior(x) + (N/B) Σ_{i∈B} ∇log p(yᵢ|x)
 
-    The discrepancy is linear in the score, so that an unbiased score makes it unbiased, whatever
-    the batch (Gorham, Raj and Mackey, 2020, who give every particle a batch of its own). Plain
-    `Neural` keeps the step's batch fixed while it trains, and learns its noise with it;
-    here ascent step t uses batch t mod k of k fresh ones. Validation uses their mean and the
-    step's.
+    The discrepancy is linear in the score, so an unbiased score gives an unbiased discrepancy for
+    any batch (Gorham, Raj and Mackey, 2020, who use one batch per particle). `Neural` keeps the
+    step's batch fixed during training and fits its noise too. Here ascent step t uses batch t mod k
+    of k fresh batches. Validation uses the mean score of these and the step's batch.
 
     Choose it if batches are so small that the field follows their noise, and k more gradients per
     particle are affordable.
 
     Arguments:
-        trainer: the network, and how it is trained.
+        trainer: a `Neural` direction, which provides the network and its training, with g its
+            regulariser.
         num_batches: k.
-        independent: a batch for each particle alone, as Gorham et al. have it.
+        independent: whether each particle gets its own batch, as in Gorham et al.
     """
 
     trainer: Neural = Neural()
@@ -40,11 +40,11 @@ class Stochastic(AbstractDirection[NeuralState]):
         check_count("num_batches", self.num_batches)
 
     def init(self, particles, *, key):
-        """The trainer's."""
+        """State of the trainer."""
         return self.trainer.init(particles, key=key)
 
     def fit(self, particles, scores, state, *, view, key):
-        """Scores from k fresh batches, then training, then the witness at the particles."""
+        """Evaluate scores on k fresh batches, train, and evaluate the witness."""
         if view is None:
             raise InputError(
                 "Stochastic draws batches from the target: it works inside a ParticleFlow only."
@@ -63,7 +63,7 @@ class Stochastic(AbstractDirection[NeuralState]):
 
     @property
     def capabilities(self):
-        """A witness, trained on scores that it asks the target for."""
+        """The witness is a field; training evaluates further scores."""
         return Capabilities(has_field=True, looks_again=True)
 
     def extra_gradients(self, num_particles):
@@ -71,5 +71,5 @@ class Stochastic(AbstractDirection[NeuralState]):
         return self.num_batches * num_particles
 
     def check_target(self, target):
-        """Minibatches, from arrays in memory."""
+        """Require minibatches from arrays in memory."""
         check_batches(target, "Stochastic")

@@ -1,4 +1,4 @@
-"""What directions that wrap another one share."""
+"""Base class of directions that wrap another direction."""
 
 from typing import TypeVar
 
@@ -11,36 +11,37 @@ State = TypeVar("State")
 
 
 class AbstractWrapper(AbstractDirection[State]):
-    """A direction around another one; what it does not answer itself, the inner one answers."""
+    """A direction that wraps another one and delegates to it whatever it does not override."""
 
     direction: eqx.AbstractVar[AbstractDirection]
 
     @property
     def capabilities(self):
-        """Those of the inner direction."""
+        """Capabilities of the inner direction."""
         return self.direction.capabilities
 
     def extra_gradients(self, num_particles):
-        """Those of the inner direction."""
+        """Gradients of the inner direction."""
         return self.direction.extra_gradients(num_particles)
 
     def for_run(self, num_steps):
-        """The inner direction for a run of this length, wrapped again."""
+        """The same wrapper around the inner direction for a run of this length."""
         return eqx.tree_at(lambda d: d.direction, self, self.direction.for_run(num_steps))
 
     def check_coordinates(self, coordinates):
-        """As the inner direction."""
+        """Delegate to the inner direction."""
         self.direction.check_coordinates(coordinates)
 
     def check_target(self, target):
-        """As the inner direction."""
+        """Delegate to the inner direction."""
         self.direction.check_target(target)
 
     def check_inner(self, *, field_for: str | None = None) -> None:
-        """Refuse an inner direction that this wrapper would not treat rightly.
+        """Reject an inner direction that this wrapper does not support.
 
         Arguments:
-            field_for: what the wrapper needs velocities away from the particles for, if it does.
+            field_for: where the wrapper needs velocities besides the particles, for the error
+                message; None if it needs no field.
         """
         name = type(self).__name__
         check_kind("direction", self.direction, AbstractDirection, "directions.Neural()")

@@ -1,1 +1,1 @@
-"""How particles step along their velocities."""
+"""Update rules that step particles along their velocities."""

@@ -1,4 +1,4 @@
-"""The contract of a mover: how particles step along their velocities."""
+"""The interface of a mover, which steps particles along their velocities."""
 
 from abc import abstractmethod
 from typing import Generic, TypeVar
@@ -17,21 +17,21 @@ State = TypeVar("State")
 
 
 class AbstractMover(eqx.Module, Generic[State]):
-    """Applies velocities; adds the noise that the direction asks for, if it can."""
+    """Applies velocities, and adds the direction's share of noise if it can."""
 
     @property
     @abstractmethod
     def takes_noise(self) -> bool:
-        """Whether it can add noise of the right size for its step."""
+        """Whether the mover can add noise scaled to its step."""
 
     @property
     def rescues(self) -> bool:
-        """Whether it brings back a particle at which the log density is not finite."""
+        """Whether the mover brings back particles whose log density is not finite."""
         return False
 
     @abstractmethod
     def init(self, particles: Float[Array, "n d"]) -> State:
-        """What the first move needs to know."""
+        """State for the first move."""
 
     @abstractmethod
     def __call__(
@@ -40,22 +40,22 @@ class AbstractMover(eqx.Module, Generic[State]):
         """The moved particles, in the step's coordinates, and the state for the next move."""
 
     def diagnostics(self, state: State) -> Diagnostics:
-        """Scalars worth watching, of the move that left this state."""
+        """Scalars for the history, about the move that led to this state."""
         del state
         return {}
 
     def extra_gradients(self, num_moved: int) -> int:
-        """Gradients of the log density that a move of so many particles costs."""
+        """Number of gradients of the log density that a move of `num_moved` particles evaluates."""
         del num_moved
         return 0
 
     def for_run(self, num_steps: int) -> "AbstractMover":
-        """The mover for a run whose length is known."""
+        """The mover for a run of known length."""
         del num_steps
         return self
 
     def check_parts(self, coordinates: AbstractCoordinates, direction: AbstractDirection) -> None:
-        """Refuse coordinates or a direction with which the move is not right."""
+        """Reject coordinates or a direction for which the move is not valid."""
         del coordinates
         name, capabilities = type(direction).__name__, direction.capabilities
         if capabilities.noise_share and not self.takes_noise:
@@ -70,11 +70,11 @@ class AbstractMover(eqx.Module, Generic[State]):
             )
 
     def check_target(self, target: Target) -> None:
-        """Refuse a target that lacks what the mover looks at."""
+        """Reject a target that lacks something the mover needs."""
 
 
 def check_fixed(coordinates: AbstractCoordinates, what: str) -> None:
-    """Refuse coordinates that would express `what` differently in every step."""
+    """Reject coordinates that change from step to step; `what` opens the error message."""
     if coordinates.frame_kind != "fixed":
         raise InputError(
             f"{what}, which {type(coordinates).__name__} coordinates would express differently in "

@@ -1,4 +1,4 @@
-"""Capped steps in units of the particles' own spread."""
+"""Capped steps in units of the particles' spread."""
 
 from typing import NamedTuple
 
@@ -11,31 +11,31 @@ from nvgd._support.errors import check_positive, plain
 from nvgd._support.robust import can_fit_scatter, median, scale_about_zero
 from nvgd.flow.movers.base import AbstractMover
 
-# How many times further than alone the particles may go together.
+# Cap of the displacement that all particles share, as a multiple of the cap of each particle.
 COMMON_CAPS = 3.0
-# How many times further steps of Adam may go, which noise keeps short by itself.
+# Cap of Adam's steps, as a multiple of the same cap; noise shortens these steps anyway.
 NOISY_CAPS = 2.0
-# Velocities are averaged over about ten steps, to tell signal from noise.
+# Decay of the running means, which average about ten steps to separate signal from noise.
 MEMORY = 0.9
-# Velocities of a coordinate beyond this multiple of their spread are cut.
+# Velocities of a coordinate are clipped at this multiple of their spread.
 WILD = 3.0
-# However noisy, steps are not made smaller than this share.
+# Lower bound of the factor by which noise shortens a step.
 SMALLEST_GAIN = 0.01
 
 
 class RunningMean(NamedTuple):
-    """Means over the last steps of velocities, and of their squared lengths, one row each."""
+    """Running means of velocities and of their squared lengths, one row per velocity."""
 
     mean: Float[Array, "m d"]
     square: Float[Array, "m 1"]
 
     @classmethod
     def zero(cls, like: Float[Array, "m d"]) -> "RunningMean":
-        """Nothing seen yet."""
+        """Zeros, with the shape of `like`."""
         return cls(jnp.zeros_like(like), jnp.zeros_like(like[:, :1]))
 
     def add(self, velocities: Float[Array, "m d"]) -> "RunningMean":
-        """One more step."""
+        """Update the means with the velocities of one more step."""
         square = jnp.sum(velocities**2, axis=1, keepdims=True)
         return RunningMean(
             MEMORY * self.mean + (1 - MEMORY) * velocities,
@@ -43,11 +43,11 @@ class RunningMean(NamedTuple):
         )
 
     def gain(self, step: Int[Array, ""]) -> Float[Array, "m 1"]:
-        """|E v|²/E|v|², the share of v that is signal, corrected for how few steps it has seen."""
+        """|E v|²/E|v|², the share of v that is signal, with bias correction for the first steps."""
         forgotten = MEMORY ** (step + 1.0)
         share = jnp.sum(self.mean**2, axis=1, keepdims=True) / (self.square + 1e-30)
         share = share / (1 - forgotten)
-        # What noise alone would show.
+        # Expected share under pure noise.
         chance = (1 - MEMORY) / (1 + MEMORY) * (1 + forgotten) / (1 - forgotten)
         chance = jnp.where(step < 5, 0.0, chance)
         gain = jnp.clip((share - chance) / (1 - chance), SMALLEST_GAIN, 1.0)
@@ -55,39 +55,45 @@ class RunningMean(NamedTuple):
 
 
 class CappedState(NamedTuple):
-    """What the last steps were like; each kind of step keeps up what it needs."""
+    """Running statistics of the velocities; each kind of step updates those it needs."""
 
     shared: RunningMean
+    """Means of v̄."""
     own: RunningMean
+    """Means of v − v̄, or of v where each coordinate has a cap."""
     moments: optax.OptState
-    """Adam's."""
+    """State of Adam."""
     share_capped: Float[Array, ""]
-    """Share of the particles (or coordinates, where these have the caps) that the cap held back in
-    the last step."""
+    """Share of particles, or of coordinates where these have the caps, whose last step was
+    capped."""
 
 
 class Capped(AbstractMover[CappedState]):
-    """x ← x + ⌈v̄⌉₃ + ⌈v − v̄⌉₁ with ⌈v⌉ₖ = min(ε, kc/|v|) v: a cap for each particle.
+    """Euler steps with a cap on each particle's displacement.
 
-    |v| is the root mean square over coordinates and v̄ the median of the velocities, which all
-    particles share. For coordinates in which they have unit spread: no particle moves by more than
-    the share c of it against the others, however steep the density is where it stands, and none
-    holds up the others; all together may go three times as far, so that a distant target is soon
-    reached. Over the second half of a run whose length is known (`sample` tells), ε and c fall to
-    a tenth.
+        x ← x + ⌈v̄⌉₃ + ⌈v − v̄⌉₁,   ⌈v⌉ₖ = min(ε, kc/|v|) v
 
-    With minibatches v is a signal with noise, most of which all particles share. v̄ and v − v̄ are
-    multiplied by |E v|²/E|v|², the expectations over the last ten steps: the gain that makes the
-    expected error fall fastest, so that steps shrink once noise is all there is (Schaul, Zhang and
-    LeCun, "No more pesky learning rates", 2013). With that guard ε is three times as large for v̄.
+    |v| is the root mean square over coordinates, and v̄ is the median velocity, which all particles
+    share. In coordinates with unit spread, no particle moves by more than c relative to the others,
+    however steep the density is at its position, and a capped particle does not slow down the
+    others. The shared displacement may be three times as long, so that a distant target is reached
+    soon. Over the second half of a run of known length (set by `sample`), ε and c decay to a tenth.
 
-    With too few particles to estimate their scatter (fewer than 1.25 per dimension) the coordinates
-    can only be scaled one by one. A cap for each coordinate, c over the root mean square of its
-    velocities over particles, takes the place of those above; v is averaged over ten steps then.
-    Velocities beyond three times their spread are cut, so that a wild one holds up no others.
-    With minibatches noise would fill those caps. Each coordinate of each particle makes Adam's step
-    2c m/(√s + c/ε) instead, m and s the means of v and v² over ten steps: 2εv if v is small and
-    steady, 2c if it is large and steady, a quarter of that if it is noise.
+    With minibatches, v is signal plus noise, and most of the noise is common to all particles. v̄
+    and v − v̄ are multiplied by the gain |E v|²/E|v|², with expectations over the last ten steps.
+    With this gain the expected error falls fastest, and steps shrink once v is only noise (Schaul,
+    Zhang and LeCun, "No more pesky learning rates", 2013). With this safeguard, ε is three times as
+    large for v̄.
+
+    With fewer than 1.25 particles per dimension, their scatter cannot be estimated, and coordinates
+    can only be scaled one by one. Each coordinate then has a cap: c divided by the root mean square
+    of its velocities over the particles. v is averaged over ten steps, after velocities beyond
+    three times their spread are clipped, so that outliers do not slow down the other particles.
+
+    With few particles and minibatches, noise would reach these caps. Each coordinate of each
+    particle takes Adam's step 2c m/(√s + c/ε) instead, where m and s are means of v and v² over ten
+    steps. The step is 2εv if v is small and steady, 2c if v is large and steady, and a quarter of
+    that if v is noise.
 
     Arguments:
         step_size: ε.
@@ -105,7 +111,7 @@ class Capped(AbstractMover[CappedState]):
 
     @property
     def takes_noise(self):
-        """A cap would cut it."""
+        """False, because a cap would clip the noise."""
         return False
 
     @property
@@ -113,11 +119,11 @@ class Capped(AbstractMover[CappedState]):
         return optax.scale_by_adam(MEMORY, MEMORY, eps=self.cap / self.step_size)
 
     def for_run(self, num_steps):
-        """Step sizes that fall towards the run's end."""
+        """The mover with step sizes that decay over the second half of the run."""
         return eqx.tree_at(lambda mover: mover.horizon, self, jnp.asarray(float(num_steps)))
 
     def init(self, particles):
-        """No steps yet."""
+        """Zero means and moments."""
         return CappedState(
             RunningMean.zero(particles[:1]),
             RunningMean.zero(particles),
@@ -126,7 +132,7 @@ class Capped(AbstractMover[CappedState]):
         )
 
     def diagnostics(self, state):
-        """How many of the particles are still under way."""
+        """The share of capped particles or coordinates, which falls as the run converges."""
         return {"share_capped": state.share_capped}
 
     def __call__(self, aim, state, *, step, key):
@@ -148,12 +154,12 @@ class Capped(AbstractMover[CappedState]):
         step: Int[Array, ""],
         is_noisy: bool,
     ) -> tuple[Float[Array, "n d"], CappedState]:
-        """All particles together, and each against the others."""
+        """Cap the shared displacement, and that of each particle relative to the others."""
         shared = median(velocities)[None]
         own = velocities - shared
         if is_noisy:
             state = state._replace(shared=state.shared.add(shared), own=state.own.add(own))
-            # Together the particles can afford larger steps: the gain guards against overshooting.
+            # The shared velocity allows larger steps: the gain guards against overshooting.
             shared = COMMON_CAPS * state.shared.gain(step) * shared
             own = state.own.gain(step) * own
         share_capped = _share(self.step_size * _speeds(own) > self.cap, own)
@@ -164,10 +170,10 @@ class Capped(AbstractMover[CappedState]):
     def _by_adam(
         self, velocities: Float[Array, "n d"], state: CappedState
     ) -> tuple[Float[Array, "n d"], CappedState]:
-        """Each coordinate of each particle by its own last velocities."""
+        """Adam's step, for each coordinate of each particle."""
         updates, moments = self._adam.update(velocities, state.moments)
         steps = jnp.asarray(updates)
-        # Steady velocities that just come to the cap make steps of half of it.
+        # A steady velocity v = c/ε, which just reaches the cap, has an update of ½.
         share_capped = _share(jnp.mean(steps**2, axis=0) > 0.25, velocities)
         state = state._replace(moments=moments, share_capped=share_capped)
         return NOISY_CAPS * self.cap * steps, state
@@ -175,11 +181,11 @@ class Capped(AbstractMover[CappedState]):
     def _by_coordinate(
         self, velocities: Float[Array, "n d"], state: CappedState, step: Int[Array, ""]
     ) -> tuple[Float[Array, "n d"], CappedState]:
-        """Each coordinate with a cap that all particles share."""
+        """Cap each coordinate, with one cap for all particles."""
         most = WILD * scale_about_zero(velocities)
         state = state._replace(own=state.own.add(jnp.clip(velocities, -most, most)))
         mean = state.own.mean / (1 - MEMORY ** (step + 1.0)).astype(velocities.dtype)
-        # In units of the largest, so that squares do not underflow.
+        # Relative to the largest value, so that squares do not underflow.
         largest = jnp.max(jnp.abs(mean), axis=0) + 1e-12
         speeds = largest * jnp.sqrt(jnp.mean((mean / largest) ** 2, axis=0))
         share_capped = _share(self.step_size * speeds > self.cap, mean)

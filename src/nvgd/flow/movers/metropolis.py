@@ -1,4 +1,4 @@
-"""Moves that are accepted or rejected, so that the target is kept exactly."""
+"""Metropolis–Hastings moves, which leave the target invariant."""
 
 import jax
 import jax.numpy as jnp
@@ -10,18 +10,18 @@ from nvgd.flow.movers.plain import AbstractAroundEuler
 
 
 class Metropolis(AbstractAroundEuler[Float[Array, ""]]):
-    """Euler's step as a proposal, accepted by Metropolis and Hastings' rule.
+    """Euler steps as proposals of the Metropolis–Hastings algorithm.
 
         x' = x + ε v(x) + √(2ετ) ξ,   accepted with probability min(1, p(x')q(x|x')/p(x)q(x'|x))
         q(x'|x) = N(x'; x + ε v(x), 2ετ I)
 
-    With `Langevin` it is MALA. With `Halves(LangevinFraction(Neural(), τ))` a field trained on one
-    half of the particles proposes for the other. Either leaves p invariant whatever ε is: a flow's
-    or ULA's bias vanishes. It costs one more gradient per proposal; the share that was accepted is
-    `history["acceptance"]`, at best about .6.
+    With `Langevin` this is MALA. With `Halves(LangevinFraction(Neural(), τ))` a field trained on
+    one half of the particles proposes moves of the other half. Both leave p invariant for any ε,
+    which removes the bias of the flow or of ULA. Each proposal costs one more gradient. The
+    acceptance rate is `history["acceptance"]`; about .6 is best.
 
     Arguments:
-        proposal: `Euler(step_size)`.
+        proposal: `Euler(step_size)`, with step size ε. τ is the direction's share of noise.
     """
 
     proposal: AbstractMover
@@ -33,14 +33,14 @@ class Metropolis(AbstractAroundEuler[Float[Array, ""]]):
         )
 
     def init(self, particles):
-        """Nothing was accepted yet."""
+        """Acceptance rate zero."""
         return jnp.zeros((), particles.dtype)
 
     def __call__(self, aim, state, *, step, key):
-        """Propose for the particles whose turn it is, and accept or reject."""
+        """Propose moves of the particles that the field may move, and accept or reject them."""
         del state
         particles, field = aim.particles, aim.field
-        assert field is not None  # `check_parts` refuses directions without one
+        assert field is not None  # `check_parts` rejects directions without a field
         noise_key, uniform_key = jax.random.split(key)
         rows = field.rows(len(particles))
         here, size = particles[rows], self.euler.size(step, particles.dtype)
@@ -52,7 +52,7 @@ class Metropolis(AbstractAroundEuler[Float[Array, ""]]):
         found = aim.view.evaluate(there)
         backward = self.euler.drift(there, field(there, found.scores), step)
         gain = found.log_densities - aim.log_densities[rows]
-        # The densities of the way back and of the way there, without their common constant.
+        # log q(x|x') − log q(x'|x), without the common constant.
         gain += 0.5 * jnp.sum(noise**2, axis=1)
         gain -= 0.5 * jnp.sum((here - backward) ** 2, axis=1) / variance
         threshold = jnp.log(jax.random.uniform(uniform_key, gain.shape, gain.dtype))
@@ -61,15 +61,15 @@ class Metropolis(AbstractAroundEuler[Float[Array, ""]]):
         return particles.at[rows].set(moved), jnp.mean(is_accepted.astype(particles.dtype))
 
     def diagnostics(self, state):
-        """The share of proposals that were accepted."""
+        """The acceptance rate of the last step."""
         return {"acceptance": state}
 
     def extra_gradients(self, num_moved):
-        """One at every proposal."""
+        """One gradient per proposal."""
         return num_moved
 
     def check_parts(self, coordinates, direction):
-        """Only what keeps the rule exact."""
+        """Accept only parts for which the Metropolis–Hastings rule is exact."""
         name, capabilities = type(direction).__name__, direction.capabilities
         if coordinates.frame_kind != "fixed":
             raise InputError(
@@ -100,7 +100,7 @@ class Metropolis(AbstractAroundEuler[Float[Array, ""]]):
             )
 
     def check_target(self, target):
-        """A density known from a batch only cannot be compared."""
+        """Reject minibatches, which only estimate the log density."""
         if target.is_noisy:
             raise InputError(
                 "Metropolis compares log densities, and minibatches only estimate them: leave "

@@ -1,4 +1,4 @@
-"""Steps with inertia: underdamped Langevin dynamics."""
+"""Steps with momentum: underdamped Langevin dynamics."""
 
 import equinox as eqx
 import jax
@@ -11,18 +11,19 @@ from nvgd.flow.movers.plain import Euler, StepSize
 
 
 class Momentum(AbstractMover[Float[Array, "n d"]]):
-    """x ← x + m, m ← μm + εv + √(2ετ(1 − μ)) ξ: particles with inertia.
+    """Underdamped Langevin dynamics in the form of SGHMC (Chen et al., 2014).
 
-    Underdamped Langevin dynamics in the form of SGHMC (Chen et al., 2014): noise and the friction
-    1 − μ are in balance. It goes as far in a step as plain steps of ε/(1 − μ), but turns less
-    sharply. Without noise this is the heavy ball, which Optax has:
-    `Optax(optax.sgd(ε, momentum=μ))`.
+        m ← μm + εv + √(2ετ(1 − μ)) ξ,   x ← x + m
 
-    Choose it for ill-conditioned targets, with ε as for plain steps in the stiffest direction.
+    Noise and the friction 1 − μ are in balance. Steps are as long as Euler steps of size ε/(1 − μ),
+    but change direction more slowly. Without noise this is the heavy-ball method, which Optax
+    provides: `Optax(optax.sgd(ε, momentum=μ))`.
+
+    Choose it for ill-conditioned targets, with ε as for Euler steps in the stiffest direction.
 
     Arguments:
         step_size: ε, a number or schedule.
-        momentum: μ; 0 gives plain steps.
+        momentum: μ; 0 gives Euler steps.
     """
 
     step_size: StepSize = eqx.field(converter=plain)
@@ -36,15 +37,15 @@ class Momentum(AbstractMover[Float[Array, "n d"]]):
 
     @property
     def takes_noise(self):
-        """In balance with its friction."""
+        """True; the noise is in balance with the friction."""
         return True
 
     def init(self, particles):
-        """At rest."""
+        """Zero momentum."""
         return jnp.zeros_like(particles)
 
     def __call__(self, aim, state, *, step, key):
-        """One step with what is left of the last one."""
+        """Update the momentum, then move by it."""
         size = Euler(self.step_size).size(step, aim.particles.dtype)
         pull = size * aim.velocities
         noise = jax.random.normal(key, pull.shape, pull.dtype)
@@ -53,7 +54,7 @@ class Momentum(AbstractMover[Float[Array, "n d"]]):
         return aim.particles + state, state
 
     def check_parts(self, coordinates, direction):
-        """Momentum is kept in coordinates that must stay, and is balanced by noise."""
+        """Require fixed coordinates, in which momentum is stored, and a direction with noise."""
         check_fixed(coordinates, "Momentum carries steps over")
         if not direction.capabilities.noise_share:
             raise InputError(

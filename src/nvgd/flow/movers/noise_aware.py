@@ -1,4 +1,4 @@
-"""Moves that know how noisy the scores of minibatches are."""
+"""Steps corrected for the noise of minibatch scores."""
 
 from typing import NamedTuple
 
@@ -14,37 +14,37 @@ from nvgd.flow.movers.plain import AbstractAroundEuler
 
 
 class NoiseAwareState(NamedTuple):
-    """A running mean of the noise's covariance, and over how many steps."""
+    """Running mean of the covariance of the score noise, and the number of steps taken."""
 
     covariance: Float[Array, "d d"]
     num_steps: Int[Array, ""]
 
 
 class NoiseAware(AbstractAroundEuler[NoiseAwareState]):
-    """Euler's step, less the noise that minibatches bring in by themselves.
+    """Euler steps that inject less noise, because minibatch scores are noisy already.
 
         x ← x + ε v + N(0, 2ετ I − ε² V),   V the covariance of the batch's score
 
-    A step with a noisy score spreads particles as if noise of variance ε²V had been added. What
-    is injected is reduced by it (Ahn et al., 2012; Chen et al., 2014); where τ, the share of noise
-    that the direction asks for, does not suffice, the rest is taken from the flow, as the part of
-    −∇log q that the batches' noise already stands for:
+    A step with a noisy score spreads particles as if noise of variance ε²V had been added. The
+    injected noise is reduced by that amount (Ahn et al., 2012; Chen et al., 2014). If the
+    direction's share of noise τ is too small for that, the excess replaces a part of the field's
+    approximation of −∇log q:
 
         v ← v − R(f − ∇log p),   R = max(εV/2 − τ, 0)
 
-    On a normal target of variance σ² this takes SGLD's stationary variance from
+    On a normal target of variance σ² this changes SGLD's stationary variance from
     σ²(1 + εV/2)/(1 − ε/2σ²) to ULA's σ²/(1 − ε/2σ²). V is estimated from the scores of parts of
-    each batch, averaged over particles and steps; with a correction for batches that are not
-    small against the data.
+    each batch, averaged over particles and steps, with a correction for batches that are not
+    small compared with the data.
 
-    With one batch for all particles their noise is common: each is moved as it should be, but
-    not independently of the others.
+    All particles share the batch and hence its noise: each particle moves correctly, but not
+    independently of the others.
 
     Arguments:
-        proposal: `Euler(step_size)`.
-        num_parts: into how many parts a batch is split.
-        memory: weight of the past in the running mean of V.
-        full: estimate the whole covariance, not only variances.
+        proposal: `Euler(step_size)`, with step size ε.
+        num_parts: number of equal parts into which a batch is split.
+        memory: decay of the running mean of V.
+        full: whether to estimate the full covariance instead of variances only.
     """
 
     proposal: AbstractMover
@@ -65,13 +65,13 @@ class NoiseAware(AbstractAroundEuler[NoiseAwareState]):
         return NoiseAwareState(jnp.zeros((dim, dim), particles.dtype), jnp.array(0))
 
     def __call__(self, aim, state, *, step, key):
-        """Estimate the noise, then step with what of it is missing."""
+        """Estimate the covariance of the scores, then step with the remaining noise."""
         particles, noise_share, target = aim.particles, aim.noise_share, aim.view.target
         parts = aim.view.parts(particles, self.num_parts)
         scores = jnp.mean(parts, axis=0)
         seen = (target.batch_size or 0) / target.num_rows
         latest = (1 - seen) * _covariance_of_mean(parts - scores)
-        # The plain mean at first, a running one later.
+        # An arithmetic mean at first, an exponential one later.
         weight = jnp.maximum(1 / (state.num_steps + 1), 1 - self.memory).astype(latest.dtype)
         covariance = state.covariance + weight * (latest - state.covariance)
 
@@ -94,25 +94,25 @@ class NoiseAware(AbstractAroundEuler[NoiseAwareState]):
         return moved, NoiseAwareState(covariance, state.num_steps + 1)
 
     def diagnostics(self, state):
-        """The mean variance of a score's coordinate."""
+        """The variance of the scores, averaged over coordinates."""
         return {"score_variance": jnp.mean(jnp.diag(state.covariance))}
 
     def extra_gradients(self, num_moved):
-        """The parts of a batch together cost as much as the batch."""
+        """One gradient per particle: all parts together cost as much as the batch."""
         return num_moved
 
     def check_parts(self, coordinates, direction):
-        """The estimate is averaged over steps."""
+        """Require fixed coordinates, because the covariance is averaged over steps."""
         check_fixed(coordinates, "NoiseAware averages a covariance over steps")
         super().check_parts(coordinates, direction)
 
     def check_target(self, target):
-        """Minibatches that can be split."""
+        """Require minibatches that can be split into equal parts."""
         check_batches(target, "NoiseAware", self.num_parts)
 
 
 def _covariance_of_mean(deviations: Float[Array, "k n d"]) -> Float[Array, "d d"]:
-    """Of the mean over k parts, from the deviations of the parts, averaged over particles."""
+    """Covariance of the mean over k parts, from the parts' deviations, averaged over particles."""
     num_parts, num_particles, _ = deviations.shape
     total = jnp.einsum("kni,knj->ij", deviations, deviations)
     return total / (num_parts * (num_parts - 1) * num_particles)

@@ -1,4 +1,4 @@
-"""Plain steps, with or without noise, and steps of any `optax` transformation."""
+"""Euler steps, with or without noise, and steps of any `optax` transformation."""
 
 import equinox as eqx
 import jax
@@ -13,7 +13,7 @@ StepSize = float | Float[Array, ""] | optax.Schedule
 
 
 class Euler(AbstractMover[None]):
-    """x ← x + ε v + √(2ετ) ξ, with τ the share of noise that the direction asks for.
+    """Euler steps x ← x + ε v + √(2ετ) ξ, with τ the direction's share of noise.
 
     Arguments:
         step_size: ε, a number or a schedule (a function of the step number).
@@ -26,7 +26,7 @@ class Euler(AbstractMover[None]):
 
     @property
     def takes_noise(self):
-        """Of any share."""
+        """True, for any share of noise."""
         return True
 
     def size(self, step: Int[Array, ""], dtype: jnp.dtype) -> Float[Array, ""]:
@@ -37,11 +37,11 @@ class Euler(AbstractMover[None]):
     def drift(
         self, particles: Float[Array, "n d"], velocities: Float[Array, "n d"], step: Int[Array, ""]
     ) -> Float[Array, "n d"]:
-        """x + ε v: the step without its noise, a function of each particle alone."""
+        """x + ε v, the step without noise; rows do not depend on each other."""
         return particles + self.size(step, particles.dtype) * velocities
 
     def init(self, particles):
-        """Nothing to remember."""
+        """No state."""
         del particles
 
     def __call__(self, aim, state, *, step, key):
@@ -55,10 +55,13 @@ class Euler(AbstractMover[None]):
 
 
 class Optax(AbstractMover[PyTree]):
-    """Any `optax` transformation moves the particles, as if −v were the gradient of a loss.
+    """Moves the particles by an `optax` transformation, with −v as the gradient of a loss.
 
-    Adam or RMSprop take steps of a size of their own in every coordinate, which suits badly scaled
-    targets; what they move no longer follows the flow in time, only towards the same end.
+    Adam and RMSprop adapt the step size of each coordinate, which suits badly scaled targets. The
+    particles then no longer follow the flow in time, but still move towards its limit.
+
+    Arguments:
+        transformation: an `optax` transformation such as `optax.adam(1e-2)`.
     """
 
     transformation: optax.GradientTransformation
@@ -68,27 +71,27 @@ class Optax(AbstractMover[PyTree]):
 
     @property
     def takes_noise(self):
-        """An optimiser rescales what it is given."""
+        """False, because an optimiser would rescale the noise."""
         return False
 
     def init(self, particles):
-        """The transformation's own state."""
+        """State of the transformation."""
         return self.transformation.init(particles)
 
     def __call__(self, aim, state, *, step, key):
-        """One update."""
+        """One update of the transformation."""
         del step, key
         updates, state = self.transformation.update(-aim.velocities, state, aim.particles)
         return jnp.asarray(optax.apply_updates(aim.particles, updates)), state
 
 
 class AbstractAroundEuler(AbstractMover[State]):
-    """A mover that takes plain steps in a way of its own."""
+    """A mover that builds on Euler steps."""
 
     proposal: eqx.AbstractVar[AbstractMover]
 
     def check_proposal(self, reason: str) -> None:
-        """Refuse a proposal other than plain steps."""
+        """Reject a proposal other than `Euler`, for the given reason."""
         if not isinstance(self.proposal, Euler):
             raise InputError(
                 f"{type(self).__name__} {reason}: give Euler(step_size), got {self.proposal!r}."
@@ -96,13 +99,13 @@ class AbstractAroundEuler(AbstractMover[State]):
 
     @property
     def euler(self) -> Euler:
-        """The plain steps."""
-        assert isinstance(self.proposal, Euler)  # `check_proposal` refuses others
+        """The proposal, as `Euler`."""
+        assert isinstance(self.proposal, Euler)  # `check_proposal` rejects others
         return self.proposal
 
     @property
     def takes_noise(self):
-        """As plain steps do."""
+        """True, as for `Euler`."""
         return True
 
 
@@ -111,7 +114,7 @@ def choose_mover(
     optimizer: optax.GradientTransformation | None,
     default_step_size: float,
 ) -> AbstractMover:
-    """Euler steps of `step_size`, or moves by `optimizer`; giving both is refused."""
+    """`Euler` for `step_size`, or `Optax` for `optimizer`; giving both is an error."""
     if optimizer is None:
         return Euler(default_step_size if step_size is None else step_size)
     if step_size is not None:

@@ -1,4 +1,4 @@
-"""Particles that die in one place and are born in another: what no flow can do."""
+"""Rebirth and resampling: moves between distant places, which a flow cannot make."""
 
 from typing import Any
 
@@ -17,39 +17,41 @@ from nvgd.flow.movers.base import AbstractMover
 from nvgd.flow.movers.metropolis import Metropolis
 from nvgd.flow.movers.resampled import Resampled
 
-# Share of the run after which every particle stays its own.
+# Share of the run after which particles are neither reborn nor resampled, except that particles
+# without a finite log density are always reborn.
 LATEST = 0.7
-# When resampling begins, in periods of it.
+# Number of periods (`every` steps each) before the first resampling.
 EARLIEST = 5
-# The density of particles is estimated from the distance to this neighbour,
+# The density of the particles is estimated from the distance to their k-th nearest neighbour,
 NEIGHBOURS = 8
-# among this many of them: the cost stays linear in their number.
+# among at most this many particles, so that the cost is linear in the number of particles.
 MOST_NEIGHBOURS = 512
-# Exponent of the weights.
+# Exponent of the resampling weights.
 EAGERNESS = 0.2
-# In more dimensions the distance to a neighbour says too little about the density.
+# In more dimensions, nearest-neighbour distances are a poor estimate of the density.
 MOST_DIMENSIONS = 10
-# Largest change of a particle's weight in one resampling, in nats.
+# Largest change of a particle's log weight in one resampling.
 LARGEST_CHANGE = 1.0
 
 
 class Reborn(AbstractMover[Any]):
-    """Another mover's steps, with rebirth of stranded particles and resampling between modes.
+    """Wraps a mover: stranded particles are reborn, and modes exchange particles by resampling.
 
-    Particles whose log density lies so far below the others' that no path of sensible length leads
-    back are reborn every so many steps beside one of the better half: until 70 % of the run, those
-    more than 10 + 5d and five times the upper spread below the median. A particle that stepped to
-    where the log density is not finite is reborn at once.
+    A particle is stranded if its log density is below the median by more than 10 + 5d, and by more
+    than five times the upper spread (the 90 % quantile minus the median): a flow would take too
+    long to bring it back. Until 70 % of the run, stranded particles are moved every `every` steps
+    next to a particle of high log density. Particles without a finite log density are moved at
+    once.
 
-    Between modes no path leads at all. Every so many steps, from the hundredth to 70 % of the run,
-    the particles are resampled a little towards where there are too few, so that the weights of
-    separate modes settle. Not with minibatches, whose log densities are too noisy, and not in more
-    than ten dimensions, where so few particles do not tell a density.
+    A flow cannot move particles between separate modes. Every `every` steps, from step 5 · `every`
+    to 70 % of the run, the particles are weakly resampled towards places that have too few of them,
+    so that the weights of separate modes settle. There is no resampling with minibatches, whose log
+    densities are too noisy, and above ten dimensions, where the density of the particles cannot be
+    estimated.
 
     Arguments:
-        mover: takes the steps; one without noise, such as `Capped()`.
-        every: steps between rebirths, and between resamplings, which begin after five times as
-            many.
+        mover: takes the steps; a mover without noise, such as `Capped()`.
+        every: number of steps between rebirths, and between resamplings.
     """
 
     mover: AbstractMover
@@ -67,41 +69,41 @@ class Reborn(AbstractMover[Any]):
 
     @property
     def takes_noise(self):
-        """As the inner mover."""
+        """Whether the inner mover does."""
         return self.mover.takes_noise
 
     @property
     def rescues(self):
-        """That is what it is for."""
+        """True: particles without a finite log density are reborn."""
         return True
 
     def init(self, particles):
-        """That of the inner mover."""
+        """State of the inner mover."""
         return self.mover.init(particles)
 
     def diagnostics(self, state):
-        """Those of the inner mover."""
+        """Diagnostics of the inner mover."""
         return self.mover.diagnostics(state)
 
     def extra_gradients(self, num_moved):
-        """Those of the inner mover."""
+        """Gradients of the inner mover."""
         return self.mover.extra_gradients(num_moved)
 
     def for_run(self, num_steps):
-        """Rebirths end in time."""
+        """The mover for a run of this length, after 70 % of which rebirths end."""
         parts = self.mover.for_run(num_steps), jnp.asarray(float(num_steps))
         return eqx.tree_at(lambda mover: (mover.mover, mover.horizon), self, parts)
 
     def check_parts(self, coordinates, direction):
-        """As the inner mover."""
+        """Delegate to the inner mover."""
         self.mover.check_parts(coordinates, direction)
 
     def check_target(self, target):
-        """As the inner mover."""
+        """Delegate to the inner mover."""
         self.mover.check_target(target)
 
     def __call__(self, aim, state, *, step, key):
-        """One step; then, if it is their turn, rebirths or resampling."""
+        """One step of the inner mover, then rebirths or resampling if due."""
         rebirth_key, resampling_key = jax.random.split(key)
         moved, state = self.mover(aim, state, step=step, key=jax.random.fold_in(key, 2))
         phase, done = step % self.every, step / self.horizon
@@ -114,8 +116,8 @@ class Reborn(AbstractMover[Any]):
         )
         if not self._can_resample(aim):
             return moved, state
-        # Early, the particles on their way would die for those that have arrived. Never together
-        # with rebirths: a log density is that of the place where its particle was before.
+        # Early resampling would replace particles on their way by those that have arrived. It never
+        # follows rebirths in the same step: log densities are those before the move.
         is_due = (phase == self.every // 2 - 1) & ~is_lost
         is_due = is_due & (step // self.every >= EARLIEST) & (done < LATEST)
         volumes = aim.view.frame.log_volumes(moved)
@@ -138,10 +140,10 @@ def _reborn(
     done: Float[Array, ""],
     key: PRNGKeyArray,
 ) -> Float[Array, "n d"]:
-    """The particles, stranded ones half a unit beside a good one of their group."""
+    """Move stranded particles next to good ones of their group, with jitter of scale ½."""
     num_particles, dim = particles.shape
     choice_key, jitter_key = jax.random.split(key)
-    # Bisection needs finite ends.
+    # Finite, so that the differences below are.
     finite = jnp.maximum(log_densities, jnp.finfo(log_densities.dtype).min / 4)
     middle = median(finite)
     upper = quantile(finite, 0.9) - middle
@@ -151,7 +153,7 @@ def _reborn(
     picked = jax.random.randint(choice_key, (num_particles, 8), 0, group_size)
 
     def best(picked: Int[Array, "m 8"], particles: Array, log_densities: Array) -> Array:
-        """The best of eight at random: hardly ever one of the worse half."""
+        """The best of eight random particles, which is rarely one of the worse half."""
         first = jnp.argmax(log_densities[picked], axis=1)
         return particles[jnp.take_along_axis(picked, first[:, None], axis=1)[:, 0]]
 
@@ -163,12 +165,12 @@ def _reborn(
 def _resampled(
     particles: Float[Array, "n d"], log_densities: Float[Array, " n"], key: PRNGKeyArray
 ) -> Float[Array, "n d"]:
-    """Systematic resampling of each group with weights ∝ (p/q)ᶜ, c = 0.2; copies are moved aside.
+    """Systematic resampling of each group with weights ∝ (p/q)ᶜ, c = 0.2; copies are jittered.
 
-    It is a step of the birth–death process of Lu, Lu and Nolen ("Accelerating Langevin sampling
-    with birth–death", 2019), in which particles die at the rate log q − log p above its mean:
-    within a mode, where the flow has made q/p constant, nothing happens, and between modes the
-    constants become equal. q is estimated from the distance r to the eighth neighbour,
+    This is a step of the birth–death process of Lu, Lu and Nolen ("Accelerating Langevin sampling
+    with birth–death", 2019), in which particles die at the rate log q − log p relative to its mean.
+    Within a mode, where the flow has made q/p constant, nothing changes; between modes, the
+    constants become equal. q is estimated from the distance r to the eighth nearest neighbour,
     log q = −d log r.
     """
     dim = particles.shape[1]
@@ -176,7 +178,7 @@ def _resampled(
     others = particles[:MOST_NEIGHBOURS]
     squares = jnp.sum(others**2, axis=1)[:, None] + jnp.sum(particles**2, axis=1)
     squares = jnp.maximum(squares - 2 * others @ particles.T, 0.0)
-    # A particle is its own first neighbour.
+    # A particle is its own nearest neighbour.
     radii = jnp.sqrt(quantile(squares, min(1.0, (NEIGHBOURS + 1) / len(others)))) + 1e-6
     excess = -dim * jnp.log(radii) - jnp.maximum(log_densities, -1e30)
     excess = EAGERNESS * (excess - median(excess))
@@ -184,7 +186,7 @@ def _resampled(
     offset = jax.random.uniform(copy_key, (), particles.dtype)
 
     def drawn(weights: Array, particles: Array, radii: Array) -> tuple[Array, Array]:
-        """The group's survivors, and how far each is moved aside: not at all if it is no copy."""
+        """The group's survivors, and the scale of their jitter: zero unless they are copies."""
         chosen = systematic(weights, len(weights), offset)
         is_copy = jnp.concatenate([jnp.zeros(1, bool), chosen[1:] == chosen[:-1]])
         return particles[chosen], jnp.where(is_copy, radii[chosen], 0.0)
@@ -195,7 +197,7 @@ def _resampled(
 
 
 def onto_nearest(particles: np.ndarray, is_lost: np.ndarray) -> np.ndarray:
-    """The particles, lost ones put where the nearest of the others is; on the host."""
+    """Replace lost particles by copies of the nearest other particles, on the host."""
     from scipy.spatial import KDTree
 
     found = particles[~is_lost]

@@ -1,4 +1,4 @@
-"""Particles copied and dropped while a target cools, so that its modes get their weights."""
+"""Resampling during annealing, so that separate modes get the right weights."""
 
 from typing import NamedTuple
 
@@ -15,28 +15,28 @@ from nvgd.flow.movers.plain import AbstractAroundEuler
 
 
 class ResampledState(NamedTuple):
-    """Log weights since the last resampling, and the share of particles they are worth."""
+    """Log weights since the last resampling, and their effective sample size divided by n."""
 
     log_weights: Float[Array, " n"]
     effective_share: Float[Array, ""]
 
 
 class Resampled(AbstractAroundEuler[ResampledState]):
-    """Euler's step, after the particles were resampled as the change of temperature asks.
+    """Euler steps, preceded by resampling for the change of temperature of an annealed target.
 
         log w ← log w + max(β_{t+1} − β_t, 0) log p(x)
 
-    Once modes are too far apart to be crossed, an annealed flow keeps the weights that they had at
-    that temperature, in proportion to wᵝ. With these weights, those of sequential Monte Carlo (Del
-    Moral et al., 2006), modes go on to exchange particles: when they are worth less than a share
-    of the particles, all are drawn anew from each other. Copies stay together in a flow without
-    noise: put a `LangevinFraction` inside of `Annealed`.
+    Once modes are too far apart to be crossed, an annealed flow keeps the weights of the modes at
+    that temperature, instead of those at β = 1. With the importance weights w of sequential Monte
+    Carlo (Del Moral et al., 2006), modes continue to exchange particles: when the effective sample
+    size falls below a share of the particles, all of them are resampled. In a flow without noise,
+    copies would stay together: put a `LangevinFraction` inside `Annealed`.
 
     Arguments:
         proposal: `Euler(step_size)`.
-        schedule: that of the `Annealed` direction.
-        threshold: the effective share of particles below which they are resampled.
-        num_steps: the run's length; `sample` fills it in.
+        schedule: the schedule of the `Annealed` direction, which gives β.
+        threshold: resample when the effective sample size is below this share of the particles.
+        num_steps: the length of the run; set by `sample` if omitted.
     """
 
     proposal: AbstractMover
@@ -58,9 +58,9 @@ class Resampled(AbstractAroundEuler[ResampledState]):
         return ResampledState(jnp.zeros(len(particles), particles.dtype), jnp.ones(()))
 
     def __call__(self, aim, state, *, step, key):
-        """Weigh, resample if it is time, move."""
+        """Update the weights, resample if due, and move."""
         resample_key, move_key = jax.random.split(key)
-        assert self.num_steps is not None  # `init` refuses
+        assert self.num_steps is not None  # checked in `init`
         now, then = (
             self.schedule(jnp.clip(at / self.num_steps, 0.0, 1.0)) for at in (step, step + 1)
         )
@@ -68,7 +68,7 @@ class Resampled(AbstractAroundEuler[ResampledState]):
         weights = jax.nn.softmax(state.log_weights + rise * aim.log_densities)
         num = len(weights)
         share = 1 / (num * jnp.sum(weights**2))
-        # What is left of weights when the temperature stays is settled at once.
+        # At constant temperature, remaining weights are resampled at once.
         is_due = share < jnp.where(rise > 0, self.threshold, 0.9999)
         offset = jax.random.uniform(resample_key)
         chosen = jnp.where(is_due, systematic(weights, num, offset), jnp.arange(num))
@@ -82,16 +82,16 @@ class Resampled(AbstractAroundEuler[ResampledState]):
         return moved, ResampledState(log_weights.astype(moved.dtype), share)
 
     def diagnostics(self, state):
-        """The share of particles that the weights were worth."""
+        """The effective sample size of the weights, as a share of the particles."""
         return {"effective_share": state.effective_share}
 
     def for_run(self, num_steps):
-        """The schedule stretched over the run, unless it has a length of its own."""
+        """Set `num_steps` to the length of the run, unless it was given."""
         length = num_steps if self.num_steps is None else self.num_steps
         return Resampled(self.proposal, self.schedule, self.threshold, length)
 
     def check_parts(self, coordinates, direction):
-        """Weights for a temperature that does not change, or changes otherwise, would be wrong."""
+        """Require an `Annealed` direction with the same schedule; otherwise weights are wrong."""
         if not isinstance(direction, Annealed) or direction.schedule != self.schedule:
             raise InputError(
                 "Resampled weighs particles for a change of temperature: its schedule must be that "

@@ -1,4 +1,4 @@
-"""Step sizes that fall as a run goes on."""
+"""Step-size schedules."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from nvgd._support.errors import check_positive
 
 
 class PolynomialDecay(eqx.Module):
-    """ε_t = a (1 + t/b)^(−γ), a schedule; equal settings share one compiled program."""
+    """The schedule ε_t = a (1 + t/b)^(−γ); equal settings share one compiled program."""
 
     initial: float
     offset: float
@@ -22,12 +22,12 @@ class PolynomialDecay(eqx.Module):
 def polynomial_decay(initial: float, offset: float = 1.0, power: float = 0.55) -> PolynomialDecay:
     """SGLD's step sizes ε_t = a (1 + t/b)^(−γ) (Welling and Teh, 2011).
 
-    With ½ < γ ≤ 1 the steps sum to infinity and their squares do not, so that the noise of the
-    minibatches averages out.
+    With ½ < γ ≤ 1 the sum of the step sizes diverges and the sum of their squares converges, so
+    that the noise of the minibatches averages out.
 
     Arguments:
         initial: a, the first step size.
-        offset: b, how many steps pass before the decay sets in.
+        offset: b, the number of steps before the decay sets in.
         power: γ.
     """
     check_positive("initial", initial)

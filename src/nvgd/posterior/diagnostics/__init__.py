@@ -1,1 +1,1 @@
-"""Did it work? Measures of particles by their scores, and a verdict in words."""
+"""Convergence diagnostics: measures of particles by their scores, and a verdict in words."""

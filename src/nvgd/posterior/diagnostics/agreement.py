@@ -1,4 +1,4 @@
-"""Do independent ensembles agree? R-hat over them."""
+"""Agreement of independent ensembles: R-hat."""
 
 from collections.abc import Sequence
 
@@ -7,12 +7,12 @@ from jaxtyping import Float
 
 
 def r_hat(ensembles: Sequence[Float[np.ndarray, "n k"]]) -> Float[np.ndarray, " k"]:
-    """R̂ = √((W + B)/W) of every column, the larger of location and spread.
+    """R̂ = √((W + B)/W) of every column, the larger of its values for location and spread.
 
-    W is the mean variance within ensembles and B that of their means, beyond the W/n which
-    independent draws would have. Columns are replaced by normal scores of their ranks, for
-    location, and of the ranks of their distances from the common median, for spread (Vehtari et
-    al., 2021).
+    W is the mean variance within ensembles. B is the variance of the ensemble means minus W/n, its
+    expectation for independent draws. Before that, columns are replaced by normal scores: of their
+    ranks, for location, and of the ranks of their distances from the common median, for spread
+    (Vehtari et al., 2021).
     """
     from scipy.special import ndtri
     from scipy.stats import rankdata

@@ -1,4 +1,4 @@
-"""Every measure beside what it should be, and whether it is alarming."""
+"""Checks: every measure with its expected value, and whether it raises an alarm."""
 
 import dataclasses
 import math
@@ -23,66 +23,68 @@ from nvgd.posterior.diagnostics.measures import (
 )
 from nvgd.posterior.diagnostics.trend import Trend, distance_moved, quartile_scale, trend
 
-# Degrees of freedom of the tests' law, at least; calibrated on small samples.
+# Smallest degrees of freedom of the Student-t tests; calibrated on small samples.
 MIN_FREEDOM = 8.0
 
 
 class Thresholds(NamedTuple):
-    """Where a measure becomes an alarm; `benchmarks/diagnostics` shows how often it is one.
+    """Thresholds of alarms; `benchmarks/diagnostics` measures how often alarms are raised.
 
-    What is significant in a large sample need not matter: an identity must be off by its least
-    size as well.
+    A significant deviation in a large sample may be too small to matter. Hence an identity raises
+    an alarm only if its deviation is significant and larger than a minimum.
     """
 
     level: float = 0.005
-    """Probability of a false alarm of each family of identities, all coordinates together."""
+    """False-alarm probability of each family of identities, over all coordinates together."""
     shift: float = 0.15
-    """Least distance from the target, in the particles' standard deviations."""
+    """Smallest shift of the mean that matters, in standard deviations of the particles."""
     ratio: float = 0.15
-    """Least relative error of a variance."""
+    """Smallest relative error of a variance that matters."""
     discrepancy: float = 0.01
-    """Least held-out discrepancy a dimension."""
+    """Smallest held-out discrepancy per dimension that matters."""
     discrepancy_errors: float = 2.5
-    """Standard errors that it must lie above zero."""
+    """Number of standard errors by which the held-out discrepancy must exceed zero."""
     kernel_level: float = 0.004
-    """Share of the bootstrap that exceeds the kernelised discrepancy."""
+    """P-value of the kernelised discrepancy below which it raises an alarm."""
     distinct: float = 0.5
-    """Least share of distinct particles."""
+    """Smallest acceptable share of distinct particles."""
     r_hat: float = 1.1
-    """Largest R-hat between ensembles."""
+    """Largest acceptable R-hat between ensembles."""
     drift: float = 0.1
-    """Least drift of the mean log density, in standard deviations over the particles."""
+    """Smallest drift of the mean log density that matters, in standard deviations over the
+    particles."""
     drift_errors: float = 3.0
-    """Standard errors that it must exceed."""
+    """Number of standard errors that the drift must exceed."""
     capped: float = 0.5
-    """Largest share of capped moves, or of rescued particles, at the end of a run."""
+    """Largest acceptable share of capped moves, or of rescued particles, at the end of a run."""
     rejected: float = 0.9
-    """Largest share of rejected moves."""
+    """Largest acceptable share of rejected moves."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Check:
-    """One measure: its value, its standard error where it has one, and what is expected."""
+    """One measure: its value, its standard error if it has one, and its expected value."""
 
     value: float
     error: float | None
     expected: str
     is_alarm: bool
     where: str = ""
-    """The coordinate or direction that is worst, of several."""
+    """The worst coordinate or direction, if there are several."""
     significance: float = 0.0
-    """Standard errors from what is expected, where that can be said."""
+    """Deviation from the expected value in standard errors, where defined; 0 elsewhere."""
 
 
 class Evidence(NamedTuple):
-    """All measures by name, and what the verdict needs besides."""
+    """All checks by name, and further inputs of the verdict."""
 
     checks: Mapping[str, Check]
     trend: Trend | None
+    """Trend of the mean log density."""
     moved: float
-    """Length of the path in units of the particles' spread; an upper bound."""
+    """Upper bound of the distance moved by the particles, in units of their spread."""
     resolution: float
-    """The least relative error of the overall variance that would have been an alarm."""
+    """Smallest relative error of the overall variance that would have raised an alarm."""
 
 
 def gather(
@@ -95,10 +97,12 @@ def gather(
     replicates: Sequence[Float[np.ndarray, "n d"]],
     thresholds: Thresholds,
 ) -> Evidence:
-    """Take every measure of particles whose scores are finite.
+    """Compute all measures of particles with finite scores.
 
     Arguments:
-        num_together: particles of one state, which the history is a mean over.
+        num_together: number of particles per state, over which the history is averaged.
+        names: names of the coordinates.
+        replicates: particles of independent runs.
     """
     particles, scores = np.asarray(particles, np.float64), np.asarray(scores, np.float64)
     sample = standardise(particles, scores)
@@ -116,7 +120,7 @@ def gather(
             1.0,
             thresholds.ratio,
         ),
-        # Directions change from fold to fold: fewer particles stand behind each ratio.
+        # Directions differ between folds, so that fewer particles contribute to each ratio.
         (
             "variance ratio by direction",
             principal_ratios(particles, scores),
@@ -147,10 +151,10 @@ def gather(
 
 
 def _critical(num_particles: int | float, num_tests: int, level: float) -> float:
-    """How many standard errors are alarming, for the largest of several.
+    """Critical value, in standard errors, for the largest of several tests.
 
-    Student's t with a quarter of the particles as degrees of freedom: products of positions and
-    scores have heavier tails than the normal.
+    From Student's t distribution, with a quarter of the particles as degrees of freedom, because
+    products of positions and scores have heavier tails than the normal distribution.
     """
     from scipy.stats import t as student
 
@@ -160,7 +164,7 @@ def _critical(num_particles: int | float, num_tests: int, level: float) -> float
 def _worst(
     found: Identities, expected: float, least: float, critical: float, labels: Sequence[str]
 ) -> Check:
-    """The identity that is furthest off among those that are off by enough to matter."""
+    """Check of the most significant identity, with those that deviate enough to matter first."""
     sizes = np.abs(found.significances)
     matters = np.abs(found.values - expected) > least
     worst = int(np.argmax(np.where(matters, sizes, sizes * 1e-6)))
@@ -220,7 +224,7 @@ def _trends(
         )
     recorded = trend(history.get("stein_discrepancy", np.empty(0)), 0.0)
     if recorded is not None:
-        # For information: the method's own measure, whose floor depends on the method.
+        # For information only: the floor of the recorded discrepancy depends on the method.
         checks["drift of the recorded discrepancy"] = Check(
             recorded.drift, recorded.error, "0", False
         )
@@ -230,7 +234,7 @@ def _trends(
 def _shares(
     history: Mapping[str, np.ndarray], num_particles: int, thresholds: Thresholds
 ) -> dict[str, Check]:
-    """What the mover did to moves over the last tenth of the run."""
+    """Shares of capped and rejected moves and of rescued particles, over the last tenth."""
     checks: dict[str, Check] = {}
     measured: dict[str, np.ndarray] = {}
     if "share_capped" in history:
@@ -241,7 +245,7 @@ def _shares(
         measured["share of rescued particles"] = history["num_rescued"] / num_particles
     for name, values in measured.items():
         last = values[-max(len(values) // 10, 1) :]
-        # Not a number where the run's last stage has no such moves.
+        # NaN where the last stage of the run has no such moves.
         last = last[np.isfinite(last)]
         if len(last):
             share = float(np.mean(last))

@@ -1,4 +1,4 @@
-"""The way from particles to their diagnosis."""
+"""Diagnosis of particles: checks, then the verdict."""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -10,7 +10,7 @@ from nvgd.posterior.diagnostics.trend import apart
 from nvgd.posterior.diagnostics.verdict import MIN_PARTICLES, Diagnosis, decide, stopped, too_few
 from nvgd.targets.scores import Scores
 
-# Coordinates whose correlation in time is looked at, at most.
+# Largest number of coordinates whose autocorrelation is estimated.
 MAX_WATCHED = 20
 
 
@@ -26,11 +26,11 @@ def diagnose(
     names: Sequence[str],
     replicates: Sequence[Float[np.ndarray, "n d"]],
 ) -> Diagnosis:
-    """As `Posterior.diagnose`.
+    """Implementation of `Posterior.diagnose`.
 
     Arguments:
         scores: computes log densities and scores of the particles, from all data.
-        names: of the coordinates.
+        names: names of the coordinates.
         replicates: particles of independent runs.
     """
     if status != "completed":
@@ -64,7 +64,7 @@ def diagnose(
 def _independent(
     particles: Float[np.ndarray, "n d"], log_densities: Float[np.ndarray, " n"], num_kept: int
 ) -> np.ndarray:
-    """Rows of states of a thinned run that lie far enough apart; all rows of any other run."""
+    """Rows of nearly independent states of a thinned run; all rows without thinning."""
     rows = np.arange(len(particles)).reshape(num_kept, -1)
     if num_kept == 1:
         return rows[0]

@@ -1,4 +1,4 @@
-"""The Stein discrepancy of any particles, by a witness that has not seen those it is tested on."""
+"""Held-out Stein discrepancy: the witness is tested on particles it was not fitted to."""
 
 import math
 from typing import NamedTuple
@@ -8,13 +8,13 @@ from jaxtyping import Float
 
 from nvgd.posterior.diagnostics.measures import NUM_FOLDS, StandardisedSample
 
-# Random features, at most, and particles for each of them.
+# Largest number of random features, and number of particles per feature.
 MAX_FEATURES = 30
 PARTICLES_PER_FEATURE = 10
 
 
 class HeldOut(NamedTuple):
-    """An estimate of ½E|∇log p − ∇log q|² from below, in standardised coordinates."""
+    """Estimated lower bound of ½E|∇log p − ∇log q|², in standardised coordinates."""
 
     value: float
     error: float
@@ -22,20 +22,23 @@ class HeldOut(NamedTuple):
 
     @property
     def significance(self) -> float:
-        """Standard errors above zero; an exact sample's lies about zero or below."""
+        """Value in units of its standard error; about zero or below for an exact sample."""
         return self.value / max(self.error, 1e-12)
 
 
 class _Features(NamedTuple):
-    """φ(u) = (1, tanh(Ωu + b), and u where there are particles enough), and its derivatives."""
+    """Features φ(u) = (1, tanh(Ωu + b)), followed by u if `is_linear`, and their derivatives."""
 
     directions: Float[np.ndarray, "m d"]
+    """Ω."""
     offsets: Float[np.ndarray, " m"]
+    """b."""
     is_linear: bool
-    """Whether every output sees all of u, or its own coordinate only."""
+    """Whether every output of the witness is linear in all of u, or in its own coordinate only;
+    true if there are enough particles."""
 
     def __call__(self, positions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """φ, shape (n, k), and the slopes tanh′ of the waves, shape (n, m)."""
+        """φ, shape (n, k), and the slopes tanh′ of the random features, shape (n, m)."""
         waves = np.tanh(positions @ self.directions.T + self.offsets)
         linear = [positions] if self.is_linear else []
         values = np.concatenate([np.ones((len(positions), 1)), waves, *linear], axis=1)
@@ -51,10 +54,11 @@ class _Features(NamedTuple):
 def held_out_discrepancy(sample: StandardisedSample) -> HeldOut:
     """Regularised Stein discrepancy on held-out particles, with its standard error.
 
-    The witness is linear in fixed features, fⱼ = aⱼ·φ(u), so that on all folds but one the maximum
-    of E[f·s + div f − ½|f|²] solves a ridge system: (E[φφᵀ] + λ)aⱼ = E[φsⱼ + ∂ⱼφ]. It is tested on
-    the fold that was left out; five folds give a term for every particle. No network, no tuning,
-    and the same for every method, so that values can be compared between them.
+    The witness is linear in fixed features, fⱼ = aⱼ·φ(u). The maximum of E[f·s + div f − ½|f|²]
+    over all folds but one then solves a ridge system, (E[φφᵀ] + λ)aⱼ = E[φsⱼ + ∂ⱼφ]. The witness
+    is tested on the remaining fold; five folds give one term per particle. There is no network and
+    no tuning, and the witness is the same for every method, so values can be compared between
+    methods.
     """
     num, dim = sample.positions.shape
     num_folds = min(NUM_FOLDS, num)
@@ -82,7 +86,7 @@ def held_out_discrepancy(sample: StandardisedSample) -> HeldOut:
 def _fit(
     features: _Features, positions: Float[np.ndarray, "n d"], scores: Float[np.ndarray, "n d"]
 ) -> tuple[Float[np.ndarray, "k d"], Float[np.ndarray, " d"]]:
-    """Coefficients of the shared features, and of each output's own coordinate."""
+    """Coefficients of the shared features, and of the own coordinate of each output."""
     num, dim = positions.shape
     shared, slopes = features(positions)
     wanted = shared.T @ scores / num + features.derivatives(slopes.mean(axis=0))
@@ -91,7 +95,7 @@ def _fit(
     ridge = (size + 1) / num
     if features.is_linear:
         return np.linalg.solve(gram + ridge * np.eye(size), wanted), np.zeros(dim)
-    # One bordered system for each output: its own coordinate is a feature that others lack.
+    # One bordered system per output, because its own coordinate is an additional feature.
     systems = np.zeros((dim, size + 1, size + 1))
     systems[:, :size, :size] = gram
     systems[:, :size, size] = systems[:, size, :size] = (shared.T @ positions / num).T

@@ -1,8 +1,8 @@
-"""What scores say about particles: identities that hold under p, and how far they are from it.
+"""Measures from scores: identities that hold under p, and the particles' deviations from them.
 
-Everything is measured in standardised coordinates, u = T⁻¹(x − μ) with scores s = Tᵀ∇log p, so that
-one is the size of the particles' own spread whatever the model's units are. Errors are those of
-independent draws: an ensemble that is spread more evenly is told apart from them by nothing here.
+All measures use standardised coordinates, u = T⁻¹(x − μ) with scores s = Tᵀ∇log p, in which the
+particles have unit spread whatever the units of the model. Standard errors are those of independent
+draws; no measure here detects that an ensemble is spread more evenly than independent draws.
 """
 
 import math
@@ -15,14 +15,14 @@ from jaxtyping import Array, Float
 from nvgd._support.compilation import compiled
 from nvgd.stein.kernels import IMQ, stein_kernel
 
-# Particles that pairwise measures look at, at most: their cost is quadratic.
+# Largest number of particles in pairwise measures, whose cost is quadratic.
 MAX_PAIRED = 500
-# Bootstrap replicates of the kernelised discrepancy under "these are draws of p".
+# Bootstrap replicates of the kernelised discrepancy under the hypothesis "these are draws of p".
 NUM_BOOTSTRAP = 500
-# Whitening needs this many particles a dimension; coordinates are scaled one by one otherwise.
+# Whitening needs this many particles per dimension; otherwise coordinates are scaled one by one.
 PARTICLES_PER_DIMENSION = 4
 NUM_FOLDS = 5
-# Share of extreme terms on which no significance may rest.
+# Share of extreme terms that are trimmed, so that no significance depends on them alone.
 TRIMMED = 0.02
 
 
@@ -32,22 +32,22 @@ class StandardisedSample(NamedTuple):
     positions: Float[np.ndarray, "n d"]
     scores: Float[np.ndarray, "n d"]
     is_whitened: bool
-    """Whether the coordinates are principal directions, or the model's own, scaled."""
+    """Whether the coordinates are principal directions, or scaled coordinates of the model."""
 
 
 class Identities(NamedTuple):
-    """Estimates of an identity, one a coordinate or direction, with standard errors."""
+    """Estimates of an identity with standard errors, one per coordinate or direction."""
 
     values: Float[np.ndarray, " k"]
     errors: Float[np.ndarray, " k"]
     significances: Float[np.ndarray, " k"]
-    """Standard errors between the estimate and what it should be, with its sign."""
+    """Signed deviations from the expected value, in standard errors."""
 
 
 def standardise(
     particles: Float[np.ndarray, "n d"], scores: Float[np.ndarray, "n d"]
 ) -> StandardisedSample:
-    """u with mean zero and unit covariance, or unit variances if particles are too few for that."""
+    """Standardise to unit covariance, or to unit variances if there are too few particles."""
     particles, scores = np.asarray(particles, np.float64), np.asarray(scores, np.float64)
     num_particles, dim = particles.shape
     centred = particles - particles.mean(axis=0)
@@ -61,16 +61,16 @@ def standardise(
 
 
 def mean_scores(sample: StandardisedSample) -> Identities:
-    """E[∇log p] = 0 in every coordinate: not so if the particles lie beside the target."""
+    """E[∇log p] = 0 in every coordinate; violated if the particles are shifted."""
     return _judged(sample.scores, 0.0)
 
 
 def variance_ratios(
     particles: Float[np.ndarray, "n d"], scores: Float[np.ndarray, "n d"]
 ) -> Identities:
-    """−E[(xⱼ − μⱼ)∂ⱼlog p] = 1 in every coordinate j: below one, the variance is too small.
+    """−E[(xⱼ − μⱼ)∂ⱼlog p] = 1 in every coordinate j; below one if the variance is too small.
 
-    For a normal target it is the particles' variance over the target's.
+    For a normal target this is the ratio of the particles' variance to the target's.
     """
     return _ratios((particles - particles.mean(axis=0)) * -scores)
 
@@ -78,12 +78,13 @@ def variance_ratios(
 def principal_ratios(
     particles: Float[np.ndarray, "n d"], scores: Float[np.ndarray, "n d"]
 ) -> Identities:
-    """The same along principal directions of the particles, widest first.
+    """Variance ratios along the principal directions of the particles, widest first.
 
-    Found and judged on the same particles, the narrowest would look too narrow even for exact
-    draws; so they are also found on all folds but one and judged on that one. That alone would not
-    do either: particles that balance each other, as those of a flow do, are narrow in a fold where
-    they are wide in the others. What counts is the milder of both. Empty with too few particles.
+    If directions were estimated and tested on the same particles, the narrowest would look too
+    narrow even for exact draws. Hence they are also estimated on all folds but one and tested on
+    that fold. This cross-validation alone would fail too: particles that balance each other, such
+    as those of a flow, are narrow in one fold where they are wide in the others. The less
+    significant of the two results is returned. Empty with too few particles.
     """
     num, dim = particles.shape
     if dim < 2 or num < 2 * PARTICLES_PER_DIMENSION * dim:
@@ -110,7 +111,7 @@ def overall_ratio(sample: StandardisedSample) -> Identities:
 
 
 def _milder(first: Identities, second: Identities) -> Identities:
-    """Of each identity the one that is less significant; of no significance if they disagree."""
+    """The less significant estimate of each identity; significance 0 if their signs differ."""
     is_first = np.abs(first.significances) < np.abs(second.significances)
     values, errors, significance = (
         np.where(is_first, mine, other) for mine, other in zip(first, second, strict=True)
@@ -120,15 +121,15 @@ def _milder(first: Identities, second: Identities) -> Identities:
 
 
 def _ratios(products: Float[np.ndarray, "n k"]) -> Identities:
-    # The mean was estimated from the same particles.
+    # Bessel's correction: the mean is estimated from the same particles.
     return _judged(products * len(products) / (len(products) - 1), 1.0)
 
 
 def _judged(terms: Float[np.ndarray, "n k"], expected: float) -> Identities:
-    """Means of the terms against what they should be.
+    """Means of the terms, with standard errors and significances relative to `expected`.
 
-    On targets with heavy tails a few particles can make a mean look significant: what counts is the
-    lesser of two significances, of all terms and without the extreme two per cent.
+    On targets with heavy tails a few particles can make a mean significant. Hence the significance
+    is the lesser of two: from all terms, and without the most extreme two per cent.
     """
     extremes_last = np.argsort(np.abs(terms - terms.mean(axis=0)), axis=0)
     num_kept = len(terms) - math.ceil(TRIMMED * len(terms))
@@ -145,9 +146,9 @@ def _errors(terms: Float[np.ndarray, "n k"]) -> Float[np.ndarray, " k"]:
 
 
 def _significances(terms: Float[np.ndarray, "n k"], expected: float) -> Float[np.ndarray, " k"]:
-    """(mean − expected)/error; for ratios, where the mean is positive, of its logarithm.
+    """(mean − expected)/error; for ratios with a positive mean, log(mean)/(error/mean).
 
-    Products are skewed, and a low mean comes with a low estimate of its error: the logarithm with
+    Products are skewed, and a low mean comes with a low estimate of its error. The logarithm with
     the relative error has nearly normal tails on both sides.
     """
     means, errors = terms.mean(axis=0), _errors(terms)
@@ -159,20 +160,21 @@ def _significances(terms: Float[np.ndarray, "n k"], expected: float) -> Float[np
 
 
 class KernelTest(NamedTuple):
-    """Squared kernelised Stein discrepancy beside its level under "these are draws of p"."""
+    """Test of the hypothesis "these are draws of p" by the squared kernelised Stein discrepancy."""
 
     value: float
     level: float
     """The 99 % quantile of the bootstrap."""
     share_above: float
-    """Of the bootstrap: a p-value."""
+    """Share of the bootstrap at or above the value: a p-value."""
 
 
 def kernel_test(sample: StandardisedSample) -> KernelTest:
     """KSD² (IMQ kernel, all pairs of distinct particles) against a wild bootstrap.
 
-    Under p the statistic is a degenerate U-statistic, whose law the products with random signs
-    εᵢεⱼ reproduce (Chwialkowski, Strathmann and Gretton, 2016; Liu, Lee and Jordan, 2016).
+    Under p the statistic is a degenerate U-statistic. Multiplying its terms by random signs εᵢεⱼ
+    reproduces its distribution (Chwialkowski, Strathmann and Gretton, 2016; Liu, Lee and Jordan,
+    2016).
     """
     stride = -(-len(sample.positions) // MAX_PAIRED)
     positions, scores = sample.positions[::stride], sample.scores[::stride]
@@ -194,15 +196,16 @@ def _stein_matrix(positions: Array, scores: Array) -> Array:
 
 
 def num_distinct(sample: StandardisedSample) -> float:
-    """n²/Σᵢⱼ exp(−|uᵢ − uⱼ|²/(2h²)) with h = .05√d/n: copies of k points count as k.
+    """Number of distinct particles, n²/Σᵢⱼ exp(−|uᵢ − uⱼ|²/(2h²)) with h = .05√d/n.
 
-    An exact sample in one dimension keeps 96 %, in more dimensions nearly all.
+    Copies of k points count as k. For an exact sample the value is 96 % of n in one dimension, and
+    nearly n in more dimensions.
     """
     stride = -(-len(sample.positions) // MAX_PAIRED)
     positions = sample.positions[::stride]
     num, dim = positions.shape
     bandwidth = 0.05 * math.sqrt(dim) / num
-    # From differences, a row at a time: products would cancel at this scale.
+    # From differences, row by row: inner products would suffer cancellation at this scale.
     similar = sum(
         np.exp(-0.5 * np.sum((positions - row) ** 2, axis=1) / bandwidth**2).sum()
         for row in positions

@@ -1,4 +1,4 @@
-"""Whether a run was still under way when it ended, and how much longer it would have taken."""
+"""Trends at the end of a run, and the number of further steps they suggest."""
 
 import math
 from collections.abc import Mapping
@@ -7,9 +7,9 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-# Recorded steps that a trend needs.
+# Smallest number of recorded steps for a trend.
 MIN_STEPS = 12
-# Windows that the second half of the history is cut into.
+# Number of windows of the history; a trend compares the last three.
 NUM_WINDOWS = 4
 
 
@@ -17,10 +17,12 @@ class Trend(NamedTuple):
     """Change of a recorded quantity over the last quarter of a run."""
 
     drift: float
-    """Mean of the last quarter minus that of the quarter before."""
+    """Mean of the last quarter minus that of the preceding quarter."""
     error: float
+    """Standard error of the drift."""
     num_steps_more: int
-    """An estimate of the steps until the drift is lost in its error; as many again if unclear."""
+    """Estimated number of further steps until the drift falls below its error; the length of the
+    run so far if there is no estimate."""
 
     @property
     def significance(self) -> float:
@@ -29,13 +31,15 @@ class Trend(NamedTuple):
 
 
 def trend(history: Float[np.ndarray, " t"], noise: float) -> Trend | None:
-    """Compare the last quarter with the one before it; None if the run was too short.
+    """Compare the last quarter with the preceding one; None if the run was too short.
 
-    If the means of successive windows approach their limit by a factor ρ a window, what is left
-    after k more is ρᵏ times the last drift: it falls below the error after log(error/drift)/log ρ.
+    If the means of successive windows converge geometrically, by a factor ρ per window, the drift
+    after k more windows is ρᵏ times the last drift. It falls below the error after
+    log(error/drift)/log ρ windows.
 
     Arguments:
-        noise: standard error that the mean over particles has anyway, at every step.
+        history: one value per step.
+        noise: standard error of the mean over particles at a single step.
     """
     values = np.asarray(history, np.float64)
     values = values[np.isfinite(values)]
@@ -46,7 +50,7 @@ def trend(history: Float[np.ndarray, " t"], noise: float) -> Trend | None:
     first, second, third = (
         values[num_steps - (k + 1) * window : num_steps - k * window] for k in (2, 1, 0)
     )
-    # Of parts, whose means are less correlated in time than single steps, around a smooth path.
+    # Scatter of the means of parts, which are less correlated than single steps, around a parabola.
     parts = [part.mean() for each in (second, third) for part in np.array_split(each, 3)]
     places = np.arange(len(parts))
     residuals = parts - np.polyval(np.polyfit(places, parts, 2), places)
@@ -64,10 +68,10 @@ def trend(history: Float[np.ndarray, " t"], noise: float) -> Trend | None:
 
 
 def apart(values: Float[np.ndarray, "t n k"], max_lag: int = 500) -> int:
-    """How many states of a thinned run lie between two that are nearly independent.
+    """Distance between nearly independent states of a thinned run, in states.
 
-    The integrated autocorrelation time 1 + 2Σρ of each column, over all particles together, summed
-    until ρ is lost in noise; the longest of them.
+    The largest integrated autocorrelation time 1 + 2Σρ of all columns, with ρ averaged over the
+    particles and summed until it falls to 0.05.
     """
     num_states = len(values)
     centred = values - values.mean(axis=(0, 1))
@@ -84,11 +88,11 @@ def apart(values: Float[np.ndarray, "t n k"], max_lag: int = 500) -> int:
 
 
 def quartile_scale(values: Float[np.ndarray, " n"]) -> float:
-    """Standard deviation as the quartiles have it: stray particles do not count."""
+    """Standard deviation estimated from the quartiles, which is insensitive to stray particles."""
     low, high = np.quantile(np.asarray(values, np.float64), (0.25, 0.75))
     return float(high - low) / 1.349
 
 
 def distance_moved(history: Mapping[str, np.ndarray]) -> float:
-    """The length of the path of a particle, at most: the sum of all steps."""
+    """Upper bound of the root mean square distance moved: the sum of all step norms."""
     return float(np.sum(history["step_norm"], dtype=np.float64))

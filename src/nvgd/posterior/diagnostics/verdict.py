@@ -1,4 +1,4 @@
-"""From measures to one of five verdicts, with its reason and the next thing to do."""
+"""Verdict on a run from its checks, with a reason and advice."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ Verdict = Literal[
     "converged", "not yet", "variance too small", "multimodal disagreement", "diverged"
 ]
 
-# With fewer, identities cannot be told from noise at all.
+# With fewer particles, deviations of identities cannot be distinguished from noise.
 MIN_PARTICLES = 8
 
 RATIOS = ("variance ratio", "variance ratio by direction", "variance ratio by coordinate")
@@ -20,15 +20,15 @@ SHAPES = ("held-out Stein discrepancy", "kernelised Stein discrepancy")
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Diagnosis:
-    """Whether a run worked; `print` shows it in words and numbers, `to_dict` gives the data.
+    """Verdict on whether a run worked; `print` shows it as text, `to_dict` returns the data.
 
     Attributes:
         verdict: "converged", "not yet", "variance too small", "multimodal disagreement" or
             "diverged".
-        reason: what it rests on.
-        advice: the next thing to do.
-        checks: every measure by name, with its standard error and what is expected.
-        cautions: what these measures cannot see in this run.
+        reason: why the verdict was reached.
+        advice: what to do next.
+        checks: every measure by name, with its standard error and expected value.
+        cautions: limitations of the checks in this run.
     """
 
     verdict: Verdict
@@ -39,7 +39,7 @@ class Diagnosis:
 
     @property
     def converged(self) -> bool:
-        """Whether nothing speaks against the posterior."""
+        """Whether the verdict is "converged"."""
         return self.verdict == "converged"
 
     def to_dict(self) -> dict[str, Any]:
@@ -67,7 +67,7 @@ class Diagnosis:
 
 
 def decide(evidence: Evidence, num_particles: int, num_steps: int, method: str) -> Diagnosis:
-    """The verdict on particles whose scores are finite."""
+    """The verdict on particles with finite scores."""
     checks, alarms = evidence.checks, {n for n, c in evidence.checks.items() if c.is_alarm}
     cautions = _cautions(evidence, num_particles)
 
@@ -89,7 +89,7 @@ def decide(evidence: Evidence, num_particles: int, num_steps: int, method: str) 
         return diagnosis("not yet", *_not_yet(evidence, num_steps))
     shift = checks["mean score"]
     is_beside = shift.is_alarm and (
-        # Of both, what is clearer: a shifted ensemble also has the wrong ratios.
+        # A shifted ensemble also has wrong ratios: the more significant of the two decides.
         ratio is None or abs(shift.significance) > abs(ratio.significance)
     )
     if is_beside:
@@ -144,7 +144,7 @@ def decide(evidence: Evidence, num_particles: int, num_steps: int, method: str) 
 
 
 def stopped(status: str) -> Diagnosis:
-    """The verdict on a run that ended early, or whose scores are not finite."""
+    """The verdict on a run that stopped early, or whose scores are not finite."""
     return Diagnosis(
         "diverged",
         status,
@@ -154,7 +154,7 @@ def stopped(status: str) -> Diagnosis:
 
 
 def too_few(num_particles: int) -> Diagnosis:
-    """The verdict on so few particles that nothing can be measured."""
+    """The verdict on too few particles for any measure."""
     return Diagnosis(
         "not yet",
         f"{num_particles} particles are too few to tell.",
