@@ -18,3 +18,31 @@ if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
     _cache = tempfile.TemporaryDirectory(prefix="nvgd-tests-")
     os.environ["JAX_COMPILATION_CACHE_DIR"] = _cache.name
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.3")
+
+# What `make test-quick` leaves out: real models, experiments, other processes, long runs.
+SLOW = (
+    "cli/test_report.py",
+    "cli/test_sample_command.py",
+    "exact/test_corrections.py",
+    "experiments/",
+    "flow/test_capped.py",
+    "flow/test_combinations.py",
+    "flow/test_conformance.py",
+    "flow/test_recovery.py",
+    "frontends/",
+    "posterior/test_arviz.py",
+    "running/test_fuzz.py",
+    "support/test_devices.py",
+    "support/test_processes.py",
+    "targets/test_models.py",
+    "test_docs.py::test_snippets_run",
+    "test_package.py::test_demo",
+)
+
+
+def pytest_collection_modifyitems(items):
+    """Mark the tests that only the whole suite runs."""
+    for item in items:
+        name = item.nodeid.replace("[", "::")
+        if any(all(part in name for part in slow.split("::")) for slow in SLOW):
+            item.add_marker("slow")

@@ -9,7 +9,7 @@ import numpy as np
 
 import nvgd
 from benchmarks.machine import peak_gigabytes
-from nvgd.targets import data as library_data
+from nvgd.targets import host_data as library_data
 
 COLUMNS = 50
 GIGABYTES = 24

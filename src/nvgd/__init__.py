@@ -19,11 +19,12 @@ from nvgd._support.version import __version__ as __version__
 from nvgd.flow.methods import MALA, NVGD, SGLD, SVGD, ULA
 from nvgd.flow.particle_flow import ParticleFlow
 from nvgd.posterior.diagnostics.verdict import Diagnosis
-from nvgd.posterior.posterior import Posterior, load
+from nvgd.posterior.loading import load
+from nvgd.posterior.posterior import Posterior
 from nvgd.running.pathfinder import Laplace
 from nvgd.running.sampling import sample
 from nvgd.running.starts import Jittered
-from nvgd.targets.data import BatchStream
+from nvgd.targets.host_data import BatchStream
 from nvgd.targets.models import Model
 from nvgd.targets.target import Target
 

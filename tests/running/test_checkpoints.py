@@ -196,7 +196,7 @@ def test_archives_keep_every_kind_of_array(tmp_path):
     for before, after in zip(jax.tree.leaves(tree), jax.tree.leaves(restored), strict=True):
         assert before.dtype == after.dtype
         assert jnp.array_equal(before, after)
-    with pytest.raises(nvgd.InputError, match="holds a test of version 1; wanted is a checkpoint"):
+    with pytest.raises(nvgd.InputError, match="holds a test of version 1; expected a checkpoint"):
         read_archive(path, "checkpoint")
     with pytest.raises(nvgd.InputError, match="where bool"):
         arrays_to_tree({**tree, "flags": jnp.zeros(3, bool)}, arrays, "tree")

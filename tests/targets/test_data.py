@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 import nvgd
-from nvgd.targets.data import BUFFER_BYTES, BatchStream, steps_at_a_time
+from nvgd.targets.data import BUFFER_BYTES, steps_at_a_time
 from nvgd.targets.epochs import BLOCK_ROWS, MOST_LISTED_ROWS, BlockShuffle
+from nvgd.targets.host_data import BatchStream
 from nvgd.targets.mode_search import climb
 
 RNG = np.random.default_rng(0)
@@ -263,7 +264,7 @@ def test_control_variates_steady_every_method(flow):
         (lambda m: logistic((m[0], m[1][:9])), "share a leading axis"),
         (lambda m: logistic(batch_size=None, gradient="control_variate"), "is for minibatches"),
         (lambda m: logistic(gradient="svrg"), "gradient must be one of 'plain', 'control_variate'"),
-        (lambda m: logistic(m).log_density(jnp.zeros(3)), "are seen in batches: pass batch="),
+        (lambda m: logistic(m).log_density(jnp.zeros(3)), "can only be used in batches: pass batch="),
         (lambda m: nvgd.to_blackjax(logistic(m), nvgd.SGLD(1e-3)), "cannot read data from a disk"),
         (
             lambda m: logistic((FEATURES, np.full(1500, 3 * 10**9))),

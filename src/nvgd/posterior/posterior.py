@@ -8,16 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from nvgd._support.archives import read_archive, write_archive
+from nvgd._support.archives import write_archive
 from nvgd._support.errors import (
     InputError,
     check_choice,
     check_count,
-    check_kind,
     check_names,
     check_seed,
 )
@@ -34,6 +32,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 KIND = "posterior"
+# Contents of a file: plain values, and groups of arrays.
+FACTS = ("status", "num_kept", "method", "num_steps")
+GROUPS = ("draws", "history", "metrics")
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -291,7 +292,7 @@ class Posterior:
         """
         dims, coords = self.labels
         facts = {
-            **{name: getattr(self, name) for name in _FACTS},
+            **{name: getattr(self, name) for name in FACTS},
             "stages": [list(stage) for stage in self.stages],
             "dims": {name: list(axes) for name, axes in dims.items()},
             "coords": {name: np.asarray(values).tolist() for name, values in coords.items()},
@@ -299,7 +300,7 @@ class Posterior:
         arrays = {"particles": np.asarray(self.particles)}
         if self._has_scores:
             arrays["log_densities"], arrays["scores"] = self.log_densities_and_scores
-        for group in _GROUPS:
+        for group in GROUPS:
             values = getattr(self, group)
             arrays |= {f"{group}/{name}": np.asarray(value) for name, value in values.items()}
         path = Path(path)
@@ -313,39 +314,3 @@ class Posterior:
             f"Posterior({self.method}, {len(self.particles)} particles, draws={shapes}, "
             f"{self.num_steps} steps, {self.status})"
         )
-
-
-# Contents of a file: plain values, and groups of arrays.
-_FACTS = ("status", "num_kept", "method", "num_steps")
-_GROUPS = ("draws", "history", "metrics")
-
-
-def load(path: str | os.PathLike[str], target: Target | None = None) -> Posterior:
-    """Load a posterior that `Posterior.save` wrote.
-
-    Arguments:
-        path: the file.
-        target: the sampled target, which predictions and comparisons with the model need; draws,
-            summary, plots and history do not.
-    """
-    facts, arrays = read_archive(Path(path), KIND)
-    groups: dict[str, dict[str, Any]] = {group: {} for group in _GROUPS}
-    for name, values in arrays.items():
-        group, _, rest = name.partition("/")
-        if group in groups:
-            groups[group][rest] = values
-    particles = jnp.asarray(arrays["particles"])
-    if target is not None:
-        check_kind("target", target, Target, "Target(log_density, dim=2)")
-        if target.dim != particles.shape[1]:
-            raise InputError(
-                f"target has {target.dim} coordinates, but {str(path)!r} holds particles with "
-                f"{particles.shape[1]}."
-            )
-    stored = {
-        "draws": {name: jnp.asarray(values) for name, values in groups.pop("draws").items()},
-        "labels": Labels(facts.pop("dims"), facts.pop("coords")),
-        **{name: arrays[name] for name in ("log_densities", "scores") if name in arrays},
-    }
-    stages = tuple(StageRecord(*stage) for stage in facts.pop("stages", ()))
-    return Posterior(particles, **groups, **facts, stages=stages, target=target, stored=stored)

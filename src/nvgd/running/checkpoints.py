@@ -32,6 +32,7 @@ from nvgd._support.processes import is_first_process
 from nvgd.flow.stage import StepInfo
 from nvgd.running.callbacks import Watch
 from nvgd.running.chunks import CAPACITY
+from nvgd.running.history import History
 from nvgd.running.plan import Active
 from nvgd.running.run import Run, first_of
 from nvgd.targets.target import evaluate
@@ -76,14 +77,16 @@ class Checkpoints:
 
     def write(self, run: Run, watch: Watch) -> None:
         """Write a checkpoint of the run, and delete old ones."""
-        infos = run.infos()._asdict()
+        infos = run.history.infos(run.num_steps)._asdict()
         diagnostics = infos.pop("diagnostics")
         arrays = {
             **self._start,
             **tree_to_arrays(run.active.stage, "stage"),
             **tree_to_arrays(run.whole_state(), "state"),
             **tree_to_arrays(run.whole_previous(), "previous"),
-            "init_gradients": np.array(list(run.init_gradients.items()), np.int64).reshape(-1, 2),
+            "init_gradients": np.array(list(run.history.init_gradients.items()), int).reshape(
+                -1, 2
+            ),
             **{f"info/{name}": values for name, values in infos.items()},
             **{f"diagnostics/{name}": values for name, values in diagnostics.items()},
             **{f"metrics/{name}": values for name, values in watch.records().items()},
@@ -182,9 +185,8 @@ class Checkpoints:
         except InputError as error:
             raise InputError(f"{str(path)!r} belongs to another run: {error}") from error
         infos: Any = {**_part(arrays, "info"), "diagnostics": _part(arrays, "diagnostics")}
-        init_gradients = dict(map(tuple, arrays["init_gradients"].tolist()))
-        kept = list(arrays.get("kept", ()))
-        run.restore(active, previous, StepInfo(**infos), kept, init_gradients)
+        history = History([StepInfo(**infos)], arrays["init_gradients"].tolist())
+        run.restore(active, previous, history, list(arrays.get("kept", ())))
         watch.restore(_part(arrays, "metrics"))
         run.length.restore(_part(arrays, "looks"))
 

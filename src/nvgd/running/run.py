@@ -2,8 +2,7 @@
 
 import re
 import time
-from collections.abc import Iterable, Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -15,6 +14,7 @@ from nvgd.flow.movers.reborn import onto_nearest
 from nvgd.flow.stage import StepInfo
 from nvgd.running.callbacks import Watch
 from nvgd.running.chunks import CAPACITY, advance
+from nvgd.running.history import History
 from nvgd.running.initialisation import is_faulty
 from nvgd.running.plan import AbstractLeg, Active, leg_at
 from nvgd.running.stopping import AbstractLength
@@ -23,23 +23,6 @@ from nvgd.targets.target import Target
 
 # Chunk lengths adapt to this duration, the interval of progress updates and of checks for Ctrl-C.
 SECONDS_PER_CHUNK = 0.25
-
-
-@runtime_checkable
-class Saver(Protocol):
-    """Saves a run while it is in progress."""
-
-    def steps_until_next(self, step: int) -> int:
-        """Number of steps before the run is to be saved."""
-        ...
-
-    def is_due(self, step: int) -> bool:
-        """Whether the run is to be saved at this step."""
-        ...
-
-    def write(self, run: "Run", watch: Watch) -> None:
-        """Save the run."""
-        ...
 
 
 class Run:
@@ -74,9 +57,7 @@ class Run:
         self.restore_active(active, active.state)
         self.status = "completed"
         self.kept: list[np.ndarray] = []
-        self._infos: list[StepInfo] = []
-        self.init_gradients: dict[int, int] = {}
-        """Gradients evaluated by the `init` of later stages, by the step at which they began."""
+        self.history = History()
         # Batches read by the host are large, which limits the number of steps per chunk.
         self.capacity = CAPACITY
         self._part = slice(None)
@@ -84,8 +65,14 @@ class Run:
             self.capacity = steps_at_a_time(batches.take(self.num_steps, 1), CAPACITY)
             self._part = placement.batch_part(target.batch_size or 0)
 
-    def go(self, watch: Watch, saver: Saver | None, progress: bool) -> None:
-        """Take steps until the end of the run or the first failure."""
+    def go(self, watch: Watch, saver: Any, progress: bool) -> None:
+        """Take steps until the end of the run or the first failure.
+
+        Arguments:
+            watch: takes metrics and calls back.
+            saver: the `Checkpoints` of the run, or None.
+            progress: whether to show a bar.
+        """
         from tqdm import tqdm
 
         step, length = self.num_steps, 1
@@ -110,9 +97,9 @@ class Run:
                 seconds = time.perf_counter() - started
                 step += taken
                 bar.update(taken)
-                bar.set_postfix(self._latest(), refresh=False)
+                bar.set_postfix(self.history.latest(), refresh=False)
                 if self.status == "completed":
-                    self.length.look(self)
+                    self.length.look(step, self.whole_state, self.history)
                     bar.total = self.length.end
                 if step < self.length.end and self.status == "completed":
                     if watch.is_due(step):
@@ -133,7 +120,8 @@ class Run:
         active = self.whole_active() if is_new else self.active
         active = leg.enter(self.target, active, self.key)
         if is_new:
-            self.init_gradients[step] = active.stage.init_gradients(len(active.state.particles))
+            number = active.stage.init_gradients(len(active.state.particles))
+            self.history.init_gradients[step] = number
             self.restore_active(active, active.state)
         self.active, self._leg = self.active._replace(stage=active.stage), leg
 
@@ -162,8 +150,8 @@ class Run:
                 raise
             self.status = (
                 f"stopped between steps {step} and {step + length}: the log density raised an "
-                f"error ({_last_line(error)}); the particles of step {step} are returned. Mend it "
-                "and run again: with checkpoint= the run goes on where it was saved."
+                f"error ({_last_line(error)}); the particles of step {step} are returned. Fix it "
+                "and run again; with checkpoint= the run resumes from its last checkpoint."
             )
             return 0
         # Sliced on the host: on the device, every length would compile a new program.
@@ -175,7 +163,7 @@ class Run:
             self.kept.extend(np.asarray(self.placement.gathered(chunk.kept))[: last - first])
         if not chunk.healthy:
             self._fail(step + tried, jax.tree.map(lambda leaf: leaf[-1], infos))
-        self._infos.append(jax.tree.map(lambda leaf: leaf[:taken], infos))
+        self.history.add(jax.tree.map(lambda leaf: leaf[:taken], infos))
         return taken
 
     def _placed_batches(self, taken: PyTree) -> PyTree:
@@ -236,47 +224,17 @@ class Run:
     def _num_particles(self) -> int:
         return len(self.active.state.particles)
 
-    def _latest(self) -> dict[str, str]:
-        if not self._infos:
-            return {}
-        info = self._infos[-1]
-        shown = {"log_density": info.log_density, **info.diagnostics}
-        return {name: f"{values[-1]:.3g}" for name, values in shown.items() if len(values)}
-
-    def infos(self) -> Any:
-        """A `StepInfo` of NumPy arrays, with one entry per step taken."""
-        names = dict.fromkeys(name for info in self._infos for name in info.diagnostics)
-        full = [
-            info._replace(diagnostics=_with_all(info, names, self._infos)) for info in self._infos
-        ]
-        return jax.tree.map(lambda *parts: np.concatenate(parts)[: self.num_steps], *full)
-
-    def history(self) -> dict[str, np.ndarray]:
+    def history_arrays(self) -> dict[str, np.ndarray]:
         """One array per quantity, with one entry per step taken."""
-        if not self._infos:
-            return {}
-        infos = self.infos()
         extra = self._num_particles * self.length.num_extra_gradients(self.num_steps)
-        for step, number in self.init_gradients.items():
-            extra[step:] += number
-        return {
-            "log_density": infos.log_density,
-            "step_norm": infos.step_norm,
-            "num_gradients": np.cumsum(infos.num_gradients, dtype=np.int64) + extra,
-            **infos.diagnostics,
-        }
+        return self.history.arrays(self.num_steps, extra)
 
     def restore(
-        self,
-        active: Active,
-        previous: Any,
-        infos: StepInfo,
-        kept: list[np.ndarray],
-        init_gradients: dict[int, int],
+        self, active: Active, previous: Any, history: History, kept: list[np.ndarray]
     ) -> None:
         """Restore the run from the content of a checkpoint."""
         self.restore_active(active, previous)
-        self._infos, self.kept, self.init_gradients = [infos], kept, init_gradients
+        self.history, self.kept = history, kept
 
     def restore_active(self, active: Active, previous: Any) -> None:
         """Make a stage active, and place its state and previous state on the devices."""
@@ -297,17 +255,6 @@ class Run:
     def whole_active(self) -> Active:
         """The active stage with its state, gathered so that every process can read it."""
         return self.active._replace(state=self.whole_state())
-
-
-def _with_all(info: StepInfo, names: Iterable[str], infos: Sequence[StepInfo]) -> dict[str, Any]:
-    """Diagnostics under all names; NaN (zero for integers) where a stage does not report one."""
-    diagnostics: dict[str, Any] = dict(info.diagnostics)
-    for name in names:
-        if name not in diagnostics:
-            known = next(other.diagnostics[name] for other in infos if name in other.diagnostics)
-            fill = np.nan if np.issubdtype(known.dtype, np.floating) else 0
-            diagnostics[name] = np.full(len(info.log_density), fill, known.dtype)
-    return diagnostics
 
 
 def _is_from_program(error: Exception) -> bool:

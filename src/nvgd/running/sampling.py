@@ -173,7 +173,7 @@ def sample(
 
     return Posterior(
         particles=jnp.asarray(np.concatenate(run.kept) if run.kept else particles),
-        history=run.history(),
+        history=run.history_arrays(),
         metrics=watch.records(),
         status=run.status,
         num_kept=max(len(run.kept), 1),

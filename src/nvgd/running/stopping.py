@@ -2,20 +2,21 @@
 
 import math
 from abc import ABC
-from collections.abc import Mapping
-from typing import NamedTuple, Protocol, runtime_checkable
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Array, Float
 
 from nvgd._support.errors import InputError
 from nvgd.flow.particle_flow import ParticleFlow
-from nvgd.flow.stage import StageState, StepInfo
+from nvgd.flow.stage import StageState
 from nvgd.posterior.diagnostics.held_out import held_out_discrepancy
 from nvgd.posterior.diagnostics.measures import standardise
 from nvgd.posterior.diagnostics.trend import quartile_scale, trend
 from nvgd.posterior.diagnostics.verdict import MIN_PARTICLES
 from nvgd.running.chunks import CAPACITY
+from nvgd.running.history import History
 from nvgd.running.plan import FlowLeg, Plan, leg_at, length_with_corrections, plan
 from nvgd.targets.target import Target
 
@@ -48,24 +49,6 @@ class Look(NamedTuple):
     """Drift of the mean log density, in standard errors."""
 
 
-@runtime_checkable
-class Progress(Protocol):
-    """The part of a run that an `AbstractLength` reads."""
-
-    @property
-    def num_steps(self) -> int:
-        """Number of steps taken."""
-        ...
-
-    def whole_state(self) -> StageState:
-        """The current state."""
-        ...
-
-    def infos(self) -> StepInfo:
-        """The records of all steps."""
-        ...
-
-
 class AbstractLength(ABC):
     """Decides where a run ends and which stages it has."""
 
@@ -85,9 +68,15 @@ class AbstractLength(ABC):
         until_step = leg_at(self.legs, step).until_step
         return until_step - step if step < until_step else CAPACITY
 
-    def look(self, run: Progress) -> None:
-        """Check for convergence, if a check is due."""
-        del run
+    def look(self, step: int, state: Callable[[], StageState], history: History) -> None:
+        """Check for convergence, if a check is due.
+
+        Arguments:
+            step: number of steps taken.
+            state: gathers the current state.
+            history: records of all steps.
+        """
+        del step, state, history
 
     def records(self) -> Records:
         """The results of the checks so far, for a checkpoint."""
@@ -158,14 +147,13 @@ class AutoLength(AbstractLength):
         """Steps until the next multiple of the interval, or until the next leg."""
         return min(self._every - step % self._every, super().steps_until_next(step))
 
-    def look(self, run):
+    def look(self, step, state, history):
         """Measure discrepancy and drift, if a check is due, and decide whether to stop."""
-        step = run.num_steps
         if step % self._every or self.rest_at is not None or step > self._last_look or not step:
             return
         if self._rows and self._rows[-1].step >= step:
             return
-        self._measure(step, run.whole_state().particles, np.asarray(run.infos().log_density))
+        self._measure(step, state().particles, history.infos(step).log_density)
         self._decide()
 
     def _measure(self, step: int, particles: Float[Array, "n d"], history: np.ndarray) -> None:

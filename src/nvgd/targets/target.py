@@ -24,7 +24,8 @@ from nvgd._support.errors import (
 )
 from nvgd.targets.checks import check_constrain, check_data, check_likelihood, check_values
 from nvgd.targets.control_variates import Anchor, find_anchor
-from nvgd.targets.data import AbstractBatches, AbstractData, as_data
+from nvgd.targets.data import AbstractBatches, AbstractData
+from nvgd.targets.host_data import as_data
 from nvgd.targets.models import AbstractModel, Model
 from nvgd.targets.positions import (
     Position,

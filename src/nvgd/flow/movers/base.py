@@ -1,7 +1,7 @@
 """The interface of a mover, which steps particles along their velocities."""
 
 from abc import abstractmethod
-from typing import Generic, TypeVar
+from typing import ClassVar, Generic, TypeVar
 
 import equinox as eqx
 from jaxtyping import Array, Float, Int, PRNGKeyArray
@@ -19,15 +19,11 @@ State = TypeVar("State")
 class AbstractMover(eqx.Module, Generic[State]):
     """Applies velocities, and adds the direction's share of noise if it can."""
 
-    @property
-    @abstractmethod
-    def takes_noise(self) -> bool:
-        """Whether the mover can add noise scaled to its step."""
+    takes_noise: ClassVar[bool] = False
+    """Whether the mover can add noise scaled to its step."""
 
-    @property
-    def rescues(self) -> bool:
-        """Whether the mover brings back particles whose log density is not finite."""
-        return False
+    rescues: ClassVar[bool] = False
+    """Whether the mover brings back particles whose log density is not finite."""
 
     @abstractmethod
     def init(self, particles: Float[Array, "n d"]) -> State:

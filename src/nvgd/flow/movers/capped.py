@@ -110,11 +110,6 @@ class Capped(AbstractMover[CappedState]):
         check_positive("cap", self.cap)
 
     @property
-    def takes_noise(self):
-        """False, because a cap would clip the noise."""
-        return False
-
-    @property
     def _adam(self) -> optax.GradientTransformation:
         return optax.scale_by_adam(MEMORY, MEMORY, eps=self.cap / self.step_size)
 

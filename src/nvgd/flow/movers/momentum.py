@@ -1,5 +1,7 @@
 """Steps with momentum: underdamped Langevin dynamics."""
 
+from typing import ClassVar
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -29,16 +31,13 @@ class Momentum(AbstractMover[Float[Array, "n d"]]):
     step_size: StepSize = eqx.field(converter=plain)
     momentum: float = eqx.field(default=0.9, converter=plain)
 
+    takes_noise: ClassVar[bool] = True
+
     def __check_init__(self):
         check_step_size("step_size", self.step_size)
         check_share("momentum", self.momentum)
         if self.momentum == 1:
             raise InputError("momentum must be below 1, or nothing ever comes to rest.")
-
-    @property
-    def takes_noise(self):
-        """True; the noise is in balance with the friction."""
-        return True
 
     def init(self, particles):
         """Zero momentum."""

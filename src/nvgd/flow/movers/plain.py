@@ -1,5 +1,7 @@
 """Euler steps, with or without noise, and steps of any `optax` transformation."""
 
+from typing import ClassVar
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -21,13 +23,10 @@ class Euler(AbstractMover[None]):
 
     step_size: StepSize = eqx.field(converter=plain)
 
+    takes_noise: ClassVar[bool] = True
+
     def __check_init__(self):
         check_step_size("step_size", self.step_size)
-
-    @property
-    def takes_noise(self):
-        """True, for any share of noise."""
-        return True
 
     def size(self, step: Int[Array, ""], dtype: jnp.dtype) -> Float[Array, ""]:
         """ε at this step."""
@@ -69,11 +68,6 @@ class Optax(AbstractMover[PyTree]):
     def __check_init__(self):
         check_transformation("optimizer", self.transformation)
 
-    @property
-    def takes_noise(self):
-        """False, because an optimiser would rescale the noise."""
-        return False
-
     def init(self, particles):
         """State of the transformation."""
         return self.transformation.init(particles)
@@ -90,6 +84,8 @@ class AbstractAroundEuler(AbstractMover[State]):
 
     proposal: eqx.AbstractVar[AbstractMover]
 
+    takes_noise: ClassVar[bool] = True
+
     def check_proposal(self, reason: str) -> None:
         """Reject a proposal other than `Euler`, for the given reason."""
         if not isinstance(self.proposal, Euler):
@@ -102,11 +98,6 @@ class AbstractAroundEuler(AbstractMover[State]):
         """The proposal, as `Euler`."""
         assert isinstance(self.proposal, Euler)  # `check_proposal` rejects others
         return self.proposal
-
-    @property
-    def takes_noise(self):
-        """True, as for `Euler`."""
-        return True
 
 
 def choose_mover(

@@ -1,6 +1,6 @@
 """Rebirth and resampling: moves between distant places, which a flow cannot make."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -58,6 +58,8 @@ class Reborn(AbstractMover[Any]):
     every: int = eqx.field(default=20, converter=plain)
     horizon: Float[Array, ""] = eqx.field(default=jnp.inf, converter=jnp.asarray)
 
+    rescues: ClassVar[bool] = True
+
     def __check_init__(self):
         check_kind("mover", self.mover, AbstractMover, "movers.Capped()")
         check_count("every", self.every)
@@ -66,16 +68,6 @@ class Reborn(AbstractMover[Any]):
                 f"Reborn moves particles to other places, which {type(self.mover).__name__} does "
                 "by a rule of its own: give Capped(), Optax(...) or Euler(step_size)."
             )
-
-    @property
-    def takes_noise(self):
-        """Whether the inner mover does."""
-        return self.mover.takes_noise
-
-    @property
-    def rescues(self):
-        """True: particles without a finite log density are reborn."""
-        return True
 
     def init(self, particles):
         """State of the inner mover."""

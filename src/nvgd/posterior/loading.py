@@ -1,0 +1,45 @@
+"""Posteriors read from files."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import jax.numpy as jnp
+
+from nvgd._support.archives import read_archive
+from nvgd._support.errors import InputError, check_kind
+from nvgd.flow.stage import StageRecord
+from nvgd.posterior.posterior import GROUPS, KIND, Posterior
+from nvgd.targets.models import Labels
+from nvgd.targets.target import Target
+
+
+def load(path: str | os.PathLike[str], target: Target | None = None) -> Posterior:
+    """Load a posterior that `Posterior.save` wrote.
+
+    Arguments:
+        path: the file.
+        target: the sampled target, which predictions and comparisons with the model need; draws,
+            summary, plots and history do not.
+    """
+    facts, arrays = read_archive(Path(path), KIND)
+    groups: dict[str, dict[str, Any]] = {group: {} for group in GROUPS}
+    for name, values in arrays.items():
+        group, _, rest = name.partition("/")
+        if group in groups:
+            groups[group][rest] = values
+    particles = jnp.asarray(arrays["particles"])
+    if target is not None:
+        check_kind("target", target, Target, "Target(log_density, dim=2)")
+        if target.dim != particles.shape[1]:
+            raise InputError(
+                f"target has {target.dim} coordinates, but {str(path)!r} holds particles with "
+                f"{particles.shape[1]}."
+            )
+    stored = {
+        "draws": {name: jnp.asarray(values) for name, values in groups.pop("draws").items()},
+        "labels": Labels(facts.pop("dims"), facts.pop("coords")),
+        **{name: arrays[name] for name in ("log_densities", "scores") if name in arrays},
+    }
+    stages = tuple(StageRecord(*stage) for stage in facts.pop("stages", ()))
+    return Posterior(particles, **groups, **facts, stages=stages, target=target, stored=stored)
