@@ -233,10 +233,10 @@ def test_a_run_that_is_made_longer_goes_on_with_its_chains(tmp_path):
 
 def test_jumps_are_draws_of_their_density():
     draws = np.asarray(jumps.draw(jax.random.key(0), jnp.zeros((20_000, 1))))[:, 0]
-    assert kstest(draws, "t", args=(jumps.FREEDOM,)).pvalue > LEVEL
+    assert kstest(draws, "t", args=(jumps.JUMP_FREEDOM,)).pvalue > LEVEL
     points = jnp.linspace(-9.0, 9.0, 7)[:, None]
     logs = np.asarray(jumps.log_densities(points))
-    expected = student_t.logpdf(points[:, 0], jumps.FREEDOM)
+    expected = student_t.logpdf(points[:, 0], jumps.JUMP_FREEDOM)
     assert np.allclose(logs - logs[3], expected - expected[3], atol=1e-5)
 
 
@@ -264,3 +264,49 @@ def test_the_choice_is_made_once_at_the_end_and_the_chains_go_on_from_where_they
     is_flow, are_chains = (np.array_equal(handed_over, x) for x in (draws, state.particles))
     assert is_flow != are_chains
     assert state.step == 37
+
+
+def test_a_run_that_is_made_much_longer_stays_in_its_last_stage(tmp_path):
+    """The flow of a run of 2,600 steps has 520, but a run in its corrections does not go back."""
+    flow = nvgd.NVGD(width=8, max_inner_steps=1)
+    settings = {"num_particles": 20, "checkpoint": tmp_path, "progress": False}
+    first = nvgd.sample(NORMAL, flow, num_steps=510, **settings)
+    assert first.flow_state.step == 400
+    assert callable(first.flow_state.direction.witness)
+    longer = nvgd.sample(NORMAL, flow, num_steps=2600, **settings)
+    assert longer.stages == (("flow", 400), ("corrections", 2600))
+    assert longer.history["num_gradients"][-1] == 20 * 2601
+    assert np.isfinite(longer.history["acceptance"][400:]).all()
+
+
+def test_a_thinned_run_ends_with_what_the_run_hands_over():
+    flow = nvgd.NVGD(width=8, max_inner_steps=1)
+    settings = {"num_particles": 20, "num_steps": 520, "progress": False}
+    seen = []
+    thinned = nvgd.sample(NORMAL, flow, thin=130, callback=seen.append, **settings)
+    assert thinned.num_kept == 4
+    # Here the flow's particles, as in the last callback.
+    assert seen[-1].step == 520
+    assert np.array_equal(seen[-1].particles, thinned.flow_state.particles)
+    assert np.array_equal(thinned.particles[-20:], seen[-1].particles)
+
+
+def test_corrections_keep_the_contract_of_a_stage():
+    adaptive = coordinates.Adaptive()
+    with jax.enable_x64(True):
+        draws = jax.random.normal(jax.random.key(0), (30, 2), jnp.float64)
+        target = nvgd.Target(lambda x: -0.5 * jnp.sum(x**2), dim=2)
+        stage = Corrections(adaptive, adaptive.init(draws), 0, 20)
+        before = stage.init(target, draws, key=jax.random.key(1))
+        after, infos = jax.vmap(
+            lambda key: jax.lax.scan(
+                lambda state, _: stage.step(target, state, key=key), before, length=3
+            )
+        )(jax.random.split(jax.random.key(2), 2))
+        assert jax.tree.structure(before) == jax.tree.structure(after)
+        for one, other in zip(jax.tree.leaves(before), jax.tree.leaves(after), strict=True):
+            assert isinstance(one, jax.Array)
+            assert ((2, *one.shape), one.dtype) == (other.shape, other.dtype)
+            assert not jnp.issubdtype(one.dtype, jnp.floating) or one.dtype == jnp.float64
+        assert jnp.all(infos.num_gradients == 30)
+        assert not jnp.allclose(after.particles[0], after.particles[1])

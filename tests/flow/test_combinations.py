@@ -19,7 +19,6 @@ from nvgd import coordinates, directions, movers, stein
 NETWORK = directions.Neural(width=4, depth=1, max_inner_steps=2)
 BASES = {
     "neural": NETWORK,
-    "residual": directions.Residual(NETWORK),
     "kernel": directions.Kernel(stein.RBF(1.0)),
     "langevin": directions.Langevin(),
     "stochastic": directions.Stochastic(NETWORK, num_batches=2),
@@ -102,6 +101,8 @@ def test_what_is_not_refused_keeps_its_shapes_and_counts_its_gradients(base):
         flow = combined(outer, inner, base, mover)
         if flow is None:
             continue
+        # A half that rests is only left alone by Metropolis.
+        assert mover == "metropolis" or "halves" not in (outer, inner)
         # Each on one target: batches where they are needed.
         target = next((t for t in (WHOLE, BATCHED) if fits(flow, t)), None)
         if target is None:
@@ -160,7 +161,7 @@ def test_a_proposal_that_metropolis_takes_depends_on_no_particle_that_moves(oute
 
 
 @pytest.mark.parametrize(
-    "direction",
+    "build",
     [
         # Projected fits its subspace to all particles.
         lambda: directions.LangevinFraction(directions.Projected(directions.Halves(NETWORK)), 0.5),
@@ -172,12 +173,36 @@ def test_a_proposal_that_metropolis_takes_depends_on_no_particle_that_moves(oute
         ),
         # Fresh batches cannot be asked for from within a subspace.
         lambda: directions.Projected(directions.Stochastic()),
+        # The resting half would be pushed, and given noise.
+        lambda: directions.SelfRepulsive(directions.Halves(directions.Langevin())),
+        # Copies would have the past of the particle whose place they take.
+        lambda: nvgd.ParticleFlow(
+            coordinates.Identity(),
+            directions.Annealed(directions.SelfRepulsive(directions.Langevin()), SCHEDULE),
+            movers.Resampled(EULER, SCHEDULE),
+        ),
+        lambda: movers.Reborn(movers.Momentum(0.1)),
+        # Noise is estimated at the target's own temperature.
+        lambda: nvgd.ParticleFlow(
+            coordinates.Identity(),
+            directions.Annealed(directions.Langevin()),
+            movers.NoiseAware(EULER),
+        ),
     ],
-    ids=["projected halves", "halves annealed", "projected annealed", "projected stochastic"],
+    ids=[
+        "projected halves",
+        "halves annealed",
+        "projected annealed",
+        "projected stochastic",
+        "repulsive halves",
+        "resampled past",
+        "reborn momentum",
+        "noise aware annealed",
+    ],
 )
-def test_combinations_that_would_silently_be_wrong_are_refused(direction):
+def test_combinations_that_would_silently_be_wrong_are_refused(build):
     with pytest.raises(nvgd.InputError) as refused:
-        direction()
+        build()
     check_sentence(refused.value)
 
 

@@ -12,7 +12,7 @@ import nvgd
 from nvgd import directions, stein
 from nvgd._support import random_bits
 from nvgd.densities import Funnel
-from nvgd.flow.directions.residual import held_out_discrepancy, normal_scores
+from nvgd.flow.directions.residual import affine_discrepancy, normal_scores
 from nvgd.stein.kernels import median_bandwidth
 
 
@@ -280,15 +280,15 @@ def test_the_residual_network_learns_what_a_normal_repulsion_misses():
 def test_the_discrepancy_of_the_default_is_held_out():
     """About zero for draws of the target, however few; its true value where they are off."""
     few = jax.random.normal(jax.random.key(0), (500, 12, 3))
-    on_target = jax.vmap(lambda x: held_out_discrepancy(x, -x))(few)
+    on_target = jax.vmap(lambda x: affine_discrepancy(x, -x))(few)
     assert float(jnp.mean(on_target)) < 0.1
     # Half the mean squared velocity, which was recorded before, is far above.
     many = jax.random.normal(jax.random.key(1), (4000, 3))
     shifted = many + jnp.array([1.0, 0.0, 0.0])
-    assert np.isclose(held_out_discrepancy(shifted, -shifted), 0.5, atol=0.08)
+    assert np.isclose(affine_discrepancy(shifted, -shifted), 0.5, atol=0.08)
     wide = 2.0 * many
     # f* = (1/4 − 1)x per coordinate: ½E|f*|² = ½ · 3 · (3/4)² · 4.
-    assert np.isclose(held_out_discrepancy(wide, -wide), 3.375, rtol=0.08)
+    assert np.isclose(affine_discrepancy(wide, -wide), 3.375, rtol=0.08)
 
 
 def test_the_split_and_the_probes_of_one_training_use_other_bits(monkeypatch):

@@ -62,7 +62,7 @@ def test_rebirth_takes_the_inner_movers_step():
 
 
 def test_rebirth_refuses_movers_with_a_rule_of_their_own():
-    with pytest.raises(nvgd.InputError, match="Metropolis does by a rule of its own"):
+    with pytest.raises(nvgd.InputError, match="cannot wrap Metropolis, which accepts"):
         movers.Reborn(movers.Metropolis(movers.Euler(0.1)))
 
 

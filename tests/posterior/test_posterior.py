@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import nvgd
+from nvgd import densities
 from nvgd.densities import Gaussian
 from nvgd.posterior.summary import errors_of_means
 
@@ -180,3 +181,43 @@ def test_files_that_are_no_posteriors(posterior, tmp_path):
     posterior.save(path)
     with pytest.raises(nvgd.InputError, match=r"target has 3 coordinates, but .* with 2"):
         nvgd.load(path, target=nvgd.Target(lambda x: -x @ x, dim=3))
+
+
+def test_further_draws_are_as_good_as_exact_ones_however_few():
+    funnel = densities.Funnel(5)
+    posterior = nvgd.sample(
+        funnel.log_density, dim=5, num_particles=200, num_steps=500, progress=False
+    )
+    before = np.array(posterior.particles)
+    reference = funnel.sample(jax.random.key(9), 2000)
+
+    def energy(particles):
+        return float(nvgd.metrics.energy_distance(particles, reference))
+
+    exact = [energy(funnel.sample(jax.random.key(i), 300)) for i in range(8)]
+    draws = posterior.sample(300, seed=5)
+    assert draws.particles.shape == (300, 5)
+    assert energy(draws.particles) < 2 * max(exact)
+    assert np.array_equal(posterior.sample(300, seed=5).particles, draws.particles)
+    assert not np.array_equal(posterior.sample(300, seed=6).particles, draws.particles)
+    assert np.array_equal(posterior.particles, before)
+    # Coordinates are fitted to as many chains as there are particles.
+    one = posterior.sample(1).particles
+    assert one.shape == (1, 5)
+    assert not np.any(np.all(np.isclose(one, before), axis=1))
+
+
+def test_further_draws_need_exact_log_densities_and_a_run(tmp_path):
+    target = nvgd.Target(
+        lambda x: -0.5 * x @ x,
+        dim=1,
+        log_likelihood=lambda x, row: -0.5 * jnp.sum((row - x) ** 2),
+        data=np.zeros(20, np.float32),
+        batch_size=5,
+    )
+    posterior = nvgd.sample(target, nvgd.SGLD(1e-3), num_steps=5, progress=False)
+    with pytest.raises(nvgd.InputError, match="which minibatches only estimate"):
+        posterior.sample(3)
+    posterior.save(tmp_path / "run.npz")
+    with pytest.raises(nvgd.InputError, match="sample runs the sampler again, which only"):
+        nvgd.load(tmp_path / "run.npz").sample(3)

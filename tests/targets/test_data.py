@@ -264,7 +264,10 @@ def test_control_variates_steady_every_method(flow):
         (lambda m: logistic((m[0], m[1][:9])), "share a leading axis"),
         (lambda m: logistic(batch_size=None, gradient="control_variate"), "is for minibatches"),
         (lambda m: logistic(gradient="svrg"), "gradient must be one of 'plain', 'control_variate'"),
-        (lambda m: logistic(m).log_density(jnp.zeros(3)), "can only be used in batches: pass batch="),
+        (
+            lambda m: logistic(m).log_density(jnp.zeros(3)),
+            "can only be used in batches: pass batch=",
+        ),
         (lambda m: nvgd.to_blackjax(logistic(m), nvgd.SGLD(1e-3)), "cannot read data from a disk"),
         (
             lambda m: logistic((FEATURES, np.full(1500, 3 * 10**9))),
@@ -326,3 +329,9 @@ def test_a_start_at_which_control_variates_are_noise_is_refused():
     # Where its terms are tiny a batch has hardly any noise, and that at the mode only adds to it.
     with pytest.raises(nvgd.InputError, match=r"times as noisy as without: leave initial out"):
         sample(target, initial=near - 6.0, num_particles=None)
+
+
+def test_batches_of_all_rows_are_not_refused_for_their_rounding():
+    target = logistic(batch_size=1500, gradient="control_variate")
+    near = np.asarray(target.anchor.position) + 0.05 * RNG.normal(size=(8, 3))
+    assert sample(target, initial=near, num_particles=None, num_steps=5).completed

@@ -10,7 +10,7 @@ from jaxtyping import Array, Float, Int
 # Standard deviation of a normal distribution in units of its median absolute deviation.
 DEVIATIONS = 1.4826
 # Degrees of freedom of the Student-t distribution that is fitted.
-FREEDOM = 4.0
+DEGREES_OF_FREEDOM = 4.0
 # Correlations are shrunk towards zero by this factor, so that the scatter stays invertible.
 SHRINKAGE = 0.02
 # Fewest particles per dimension for an estimate of the full scatter.
@@ -97,7 +97,7 @@ def student_scatter(
     standard = (values - middle) / scales
 
     def weigh(squares: Array) -> Array:
-        return (FREEDOM + dim) / (FREEDOM + squares)
+        return (DEGREES_OF_FREEDOM + dim) / (DEGREES_OF_FREEDOM + squares)
 
     def iterate(_: Array | int, fit: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
         weights = weigh(fit[2])

@@ -45,8 +45,8 @@ class Posterior:
         particles: flat, in unconstrained space, shape (n, dim).
         history: one array per quantity, one entry per step: `log_density` (mean over particles),
             `step_norm`, `num_gradients` (cumulative) and quantities of the stage, such as
-            `stein_discrepancy` (on held-out particles), `inner_steps` and `acceptance`; NaN where a
-            stage does not measure a quantity.
+            `stein_discrepancy` (on held-out particles), `inner_steps` and `acceptance`; NaN, or 0
+            for counts, where a stage does not measure a quantity.
         metrics: the user's metrics by name, and under `step` the steps at which they were
             evaluated.
         status: "completed", or a sentence that says why and where the run stopped early.
@@ -59,7 +59,10 @@ class Posterior:
         target: the sampled target; None in a posterior that was loaded without it.
         flow: the flow of the run; None in a loaded posterior.
         state: the state of the last stage after its last good step; None in a loaded posterior.
-            After a flow, `state.direction.witness` is NVGD's network.
+            Of a run that ended with corrections, a `CorrectionState` with the chains.
+        flow_state: the state at the end of the flow, whatever followed it;
+            `flow_state.direction.witness` is NVGD's network. None in a loaded posterior, or if the
+            run was resumed after its flow.
         rerun: runs the sampler again; None in a loaded posterior.
         stored: contents of the file that replace the target's in a loaded posterior.
     """
@@ -77,6 +80,7 @@ class Posterior:
     rerun: AbstractRerun | None = None
     stored: dict[str, Any] | None = None
     stages: tuple[StageRecord, ...] = ()
+    flow_state: Any = None
 
     @property
     def completed(self) -> bool:
@@ -190,10 +194,9 @@ class Posterior:
     def sample(self, num_draws: int, *, num_steps: int = 200, seed: int = 0) -> "Posterior":
         """Further draws: final states of chains that start at the particles.
 
-        The chains are those of the corrections at the end of a default run. They leave the target
-        invariant, so draws are at least as good as the particles they start from, and after
-        `num_steps` steps they have mostly forgotten them. One gradient per draw and step. Not
-        available with minibatches, which only estimate the log density.
+        The chains are those of the corrections at the end of a default run. They adapt over the
+        first half of `num_steps`; the second half leaves the target invariant. One gradient per
+        chain and step. Not with minibatches, whose log densities are only estimates.
 
         Arguments:
             num_draws: number of chains, one per draw; chains share initial particles if there are
@@ -213,6 +216,7 @@ class Posterior:
             metrics={},
             num_kept=1,
             state=None,
+            flow_state=None,
             rerun=None,
         )
 

@@ -13,7 +13,7 @@ from nvgd.running.chunks import CAPACITY
 Metrics = Mapping[str, Callable[[Float[Array, "n d"]], Any]]
 
 
-class Watch:
+class Monitor:
     """Evaluates metrics and calls `callback` at the start, at regular intervals and at the end.
 
     Arguments:

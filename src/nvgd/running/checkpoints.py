@@ -29,8 +29,8 @@ from nvgd._support.archives import (
 from nvgd._support.errors import CheckpointWarning, InputError, check_count
 from nvgd._support.files import output_directory, remove_temporaries
 from nvgd._support.processes import is_first_process
-from nvgd.flow.stage import StepInfo
-from nvgd.running.callbacks import Watch
+from nvgd.flow.stage import StageRecord, StepInfo
+from nvgd.running.callbacks import Monitor
 from nvgd.running.chunks import CAPACITY
 from nvgd.running.history import History
 from nvgd.running.plan import Active
@@ -75,7 +75,7 @@ class Checkpoints:
             return time.monotonic() - self._last_time >= self.every.total_seconds()
         return step % self.every == 0
 
-    def write(self, run: Run, watch: Watch) -> None:
+    def write(self, run: Run, watch: Monitor) -> None:
         """Write a checkpoint of the run, and delete old ones."""
         infos = run.history.infos(run.num_steps)._asdict()
         diagnostics = infos.pop("diagnostics")
@@ -98,8 +98,9 @@ class Checkpoints:
         if not is_first_process():
             return
         path = self.directory / f"checkpoint-{run.num_steps:012d}.npz"
+        facts = {**self._identity, "stages": run.stages()}
         try:
-            write_archive(path, KIND, {**self._identity, "stage": run.active.kind}, arrays)
+            write_archive(path, KIND, facts, arrays)
             for old in self._paths()[NUM_KEPT:]:
                 old.unlink()
         except OSError as error:
@@ -117,7 +118,7 @@ class Checkpoints:
         """Latest first."""
         return sorted(self.directory.glob(PATTERN), reverse=True)
 
-    def resume(self, run: Run, watch: Watch, settings: dict[str, Any]) -> None:
+    def resume(self, run: Run, watch: Monitor, settings: dict[str, Any]) -> None:
         """Restore the run from its latest usable checkpoint, if there is one.
 
         Arguments:
@@ -167,7 +168,7 @@ class Checkpoints:
             **settings,
         }
 
-    def _restore(self, run: Run, watch: Watch, path: Path) -> None:
+    def _restore(self, run: Run, watch: Monitor, path: Path) -> None:
         facts, arrays = read_archive(path, KIND)
         other = sorted(name for name in self._identity if facts.get(name) != self._identity[name])
         for name, values in self._start.items():
@@ -180,13 +181,14 @@ class Checkpoints:
             raise InputError(
                 f"{str(path)!r} belongs to another run: it differs in {', '.join(other)}."
             )
+        stages = [StageRecord(*stage) for stage in facts["stages"]]
         try:
-            active, previous = self._restored(run, facts["stage"], arrays)
+            active, previous = self._restored(run, stages[-1].kind, arrays)
         except InputError as error:
             raise InputError(f"{str(path)!r} belongs to another run: {error}") from error
         infos: Any = {**_part(arrays, "info"), "diagnostics": _part(arrays, "diagnostics")}
         history = History([StepInfo(**infos)], arrays["init_gradients"].tolist())
-        run.restore(active, previous, history, list(arrays.get("kept", ())))
+        run.restore(active, previous, stages[:-1], history, list(arrays.get("kept", ())))
         watch.restore(_part(arrays, "metrics"))
         run.length.restore(_part(arrays, "looks"))
 

@@ -9,7 +9,7 @@ from jaxtyping import PRNGKeyArray
 
 from nvgd.exact.corrections import Corrections
 from nvgd.flow.particle_flow import ParticleFlow
-from nvgd.flow.stage import AbstractStage, StageRecord
+from nvgd.flow.stage import AbstractStage
 from nvgd.targets.target import Target
 
 # The flow takes FLOW_SHARE of a run with corrections, but at least FEWEST_FLOW_STEPS steps.
@@ -91,23 +91,14 @@ def plan(flow: ParticleFlow, target: Target, num_steps: int) -> Plan:
     return (first,) if before == num_steps else (first, CorrectionLeg(flow, num_steps))
 
 
-def leg_at(legs: Plan, step: int) -> AbstractLeg:
-    """The leg that takes the step after `step`."""
-    return next((leg for leg in legs if step < leg.until_step), legs[-1])
+def leg_at(legs: Plan, step: int, kind: str = "flow") -> AbstractLeg:
+    """The leg of the step after `step`, for a run in a stage of this kind.
 
-
-def stages_of(legs: Plan, num_steps: int) -> tuple[StageRecord, ...]:
-    """The stages of a run after `num_steps`; consecutive legs of one kind form one stage."""
-    stages: list[StageRecord] = []
-    first_step = 0
-    for leg in legs:
-        if first_step < num_steps or not stages:
-            until_step = min(leg.until_step, num_steps)
-            if stages and stages[-1].kind == leg.kind:
-                stages.pop()
-            stages.append(StageRecord(leg.kind, until_step))
-        first_step = leg.until_step
-    return tuple(stages)
+    A run never returns to an earlier stage: one that is made longer goes on with its corrections,
+    although the flow of a run of that length would be longer, too.
+    """
+    first = next((i for i, leg in enumerate(legs) if leg.kind == kind), 0)
+    return next((leg for leg in legs[first:] if step < leg.until_step), legs[-1])
 
 
 def num_flow_steps(num_steps: int) -> int:

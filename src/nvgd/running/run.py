@@ -11,8 +11,8 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from nvgd._support.devices import Placement
 from nvgd.flow.movers.reborn import onto_nearest
-from nvgd.flow.stage import StepInfo
-from nvgd.running.callbacks import Watch
+from nvgd.flow.stage import StageRecord, StepInfo
+from nvgd.running.callbacks import Monitor
 from nvgd.running.chunks import CAPACITY, advance
 from nvgd.running.history import History
 from nvgd.running.initialisation import is_faulty
@@ -58,6 +58,9 @@ class Run:
         self.status = "completed"
         self.kept: list[np.ndarray] = []
         self.history = History()
+        self.ended_stages: list[StageRecord] = []
+        self.flow_state: Any = None
+        """The state at the end of the flow; None before, or if another process took those steps."""
         # Batches read by the host are large, which limits the number of steps per chunk.
         self.capacity = CAPACITY
         self._part = slice(None)
@@ -65,7 +68,7 @@ class Run:
             self.capacity = steps_at_a_time(batches.take(self.num_steps, 1), CAPACITY)
             self._part = placement.batch_part(target.batch_size or 0)
 
-    def go(self, watch: Watch, saver: Any, progress: bool) -> None:
+    def go(self, watch: Monitor, saver: Any, progress: bool) -> None:
         """Take steps until the end of the run or the first failure.
 
         Arguments:
@@ -113,11 +116,14 @@ class Run:
 
     def _enter_leg(self, step: int) -> None:
         """Switch to the leg of the next step, if it differs from the current one."""
-        leg = leg_at(self.length.legs, step)
+        leg = leg_at(self.length.legs, step, self.active.kind)
         if leg is self._leg:
             return
         is_new = leg.kind != self.active.kind
         active = self.whole_active() if is_new else self.active
+        if is_new:
+            self.ended_stages.append(StageRecord(active.kind, step))
+            self.flow_state = active.state
         active = leg.enter(self.target, active, self.key)
         if is_new:
             number = active.stage.init_gradients(len(active.state.particles))
@@ -146,7 +152,7 @@ class Run:
                 )
                 tried = int(chunk.length)
         except (jax.errors.JaxRuntimeError, ValueError) as error:
-            if jax.process_count() > 1 or not step or not _is_from_program(error):
+            if jax.process_count() > 1 or not step or not _is_from_callback(error):
                 raise
             self.status = (
                 f"stopped between steps {step} and {step + length}: the log density raised an "
@@ -230,11 +236,20 @@ class Run:
         return self.history.arrays(self.num_steps, extra)
 
     def restore(
-        self, active: Active, previous: Any, history: History, kept: list[np.ndarray]
+        self,
+        active: Active,
+        previous: Any,
+        ended_stages: list[StageRecord],
+        history: History,
+        kept: list[np.ndarray],
     ) -> None:
         """Restore the run from the content of a checkpoint."""
         self.restore_active(active, previous)
-        self.history, self.kept = history, kept
+        self.ended_stages, self.history, self.kept = ended_stages, history, kept
+
+    def stages(self) -> tuple[StageRecord, ...]:
+        """The stages so far, with the step at which each one ended."""
+        return (*self.ended_stages, StageRecord(self.active.kind, self.num_steps))
 
     def restore_active(self, active: Active, previous: Any) -> None:
         """Make a stage active, and place its state and previous state on the devices."""
@@ -257,14 +272,9 @@ class Run:
         return self.active._replace(state=self.whole_state())
 
 
-def _is_from_program(error: Exception) -> bool:
-    """Whether a compiled program raised the error; XLA's messages begin with a status code.
-
-    Only callbacks raise errors inside programs, and only the user's log density has callbacks.
-    """
-    return isinstance(error, jax.errors.JaxRuntimeError) or bool(
-        re.match(r"(INTERNAL|UNKNOWN|ABORTED|INVALID_ARGUMENT|FAILED_PRECONDITION): ", str(error))
-    )
+def _is_from_callback(error: Exception) -> bool:
+    """Whether a callback raised the error; only the user's log density has callbacks."""
+    return "callback" in str(error).lower()
 
 
 def _last_line(error: Exception) -> str:

@@ -5,12 +5,12 @@ import warnings
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import PyTree
+from jaxtyping import Array, Float, Int, PyTree
 
 from nvgd._support.compilation import make_room
 from nvgd._support.devices import Devices, Placement, own_devices
@@ -28,16 +28,23 @@ from nvgd.flow.methods import NVGD
 from nvgd.flow.particle_flow import ParticleFlow
 from nvgd.flow.stage import StageState
 from nvgd.posterior.posterior import Posterior
-from nvgd.running.callbacks import Metrics, Watch
+from nvgd.running.callbacks import Metrics, Monitor
 from nvgd.running.checkpoints import Checkpoints
 from nvgd.running.initialisation import check_apart, starting_particles
-from nvgd.running.plan import Active, stages_of
-from nvgd.running.reruns import SampleCall
+from nvgd.running.plan import Active
 from nvgd.running.run import Run, first_of
+from nvgd.running.sample_call import SampleCall
 from nvgd.running.starts import AbstractStart
 from nvgd.running.stopping import DEFAULT_MAX_STEPS, AbstractLength, AutoLength, FixedLength
 from nvgd.targets.positions import Position
 from nvgd.targets.target import LogDensity, Target, as_target
+
+
+class FinalState(NamedTuple):
+    """The particles that a run hands over, where they are not those of its last state."""
+
+    particles: Float[Array, "n d"]
+    step: Int[Array, ""]
 
 
 def sample(
@@ -110,7 +117,7 @@ def sample(
     if metrics_every is None:
         metrics_every = max(length.end // 100, 1)
     check_count("metrics_every", metrics_every)
-    watch = Watch(metrics, metrics_every, callback)
+    watch = Monitor(metrics, metrics_every, callback)
     placement = Placement.of(devices)
     checkpoints = None if checkpoint is None else Checkpoints(Path(checkpoint), checkpoint_every)
 
@@ -154,7 +161,10 @@ def sample(
             stacklevel=2,
         )
     state = run.whole_state()
-    watch(state._replace(particles=particles))
+    is_unchanged = particles is state.particles
+    watch(state if is_unchanged else FinalState(particles, state.step))
+    if run.kept and run.num_steps == len(run.kept) * (thin or 1):
+        run.kept[-1] = np.asarray(particles)
 
     def repeat(other_seed: int) -> np.ndarray:
         again = sample(
@@ -179,10 +189,11 @@ def sample(
         num_kept=max(len(run.kept), 1),
         method=type(flow).__name__,
         num_steps=run.num_steps,
-        stages=stages_of(length.legs, run.num_steps),
+        stages=run.stages(),
         target=target,
         flow=flow,
         state=state,
+        flow_state=state if run.active.kind == "flow" else run.flow_state,
         rerun=SampleCall(target, repeat, initial, int(seed)),
     )
 

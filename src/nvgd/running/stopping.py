@@ -37,7 +37,7 @@ STEPS_PER_PASS = 3
 Records = dict[str, np.ndarray]
 
 
-class Look(NamedTuple):
+class ConvergenceCheck(NamedTuple):
     """The result of one convergence check."""
 
     step: int
@@ -132,7 +132,7 @@ class AutoLength(AbstractLength):
         batch_size = target.batch_size
         self._num_batches = 1 if batch_size is None else -(-target.num_rows // batch_size)
         self._every = max(CHECK_EVERY, STEPS_PER_PASS * self._num_batches)
-        self._rows: list[Look] = []
+        self._rows: list[ConvergenceCheck] = []
         self.rest_at: int | None = None
 
     def check(self, num_particles):
@@ -168,7 +168,7 @@ class AutoLength(AbstractLength):
         noise = quartile_scale(log_densities) / math.sqrt(len(there))
         drift = trend(history, noise)
         significance = math.inf if drift is None else drift.significance
-        self._rows.append(Look(step, measured.value, measured.error, significance))
+        self._rows.append(ConvergenceCheck(step, measured.value, measured.error, significance))
 
     def _decide(self) -> None:
         num_quiet = 0
@@ -192,14 +192,14 @@ class AutoLength(AbstractLength):
         self.legs = (search, *(leg for leg in rest if leg.until_step > rest_at))
 
     def records(self):
-        """One array per field of `Look`."""
-        columns = np.array(self._rows, np.float64).reshape(-1, len(Look._fields))
-        return {name: columns[:, i] for i, name in enumerate(Look._fields)}
+        """One array per field of `ConvergenceCheck`."""
+        columns = np.array(self._rows, np.float64).reshape(-1, len(ConvergenceCheck._fields))
+        return {name: columns[:, i] for i, name in enumerate(ConvergenceCheck._fields)}
 
     def restore(self, records):
         """Restore the checks and decide again from them."""
-        columns = np.stack([records[name] for name in Look._fields], axis=1)
-        self._rows = [Look(int(step), *rest) for step, *rest in columns.tolist()]
+        columns = np.stack([records[name] for name in ConvergenceCheck._fields], axis=1)
+        self._rows = [ConvergenceCheck(int(step), *rest) for step, *rest in columns.tolist()]
         self._decide()
 
     def num_extra_gradients(self, num_steps):

@@ -13,7 +13,7 @@ from nvgd._support.errors import InputError
 Objective = Callable[[Float[Array, " d"]], tuple[Float[Array, ""], Float[Array, " d"]]]
 
 
-class Path(NamedTuple):
+class ClimbPath(NamedTuple):
     """The path of an optimiser."""
 
     positions: list[np.ndarray]
@@ -26,7 +26,7 @@ class Path(NamedTuple):
         return self.positions[-1]
 
 
-def climb(objective: Objective, start: Float[Array, " d"], max_iterations: int = 500) -> Path:
+def climb(objective: Objective, start: Float[Array, " d"], max_iterations: int = 500) -> ClimbPath:
     """Maximise the log density of all data by L-BFGS, from `start`."""
     from scipy.optimize import minimize
 
@@ -59,4 +59,4 @@ def climb(objective: Objective, start: Float[Array, " d"], max_iterations: int =
     )
     if np.all(np.isfinite(result.x)):
         positions.append(np.asarray(result.x))
-    return Path(positions, bool(result.success))
+    return ClimbPath(positions, bool(result.success))

@@ -22,7 +22,6 @@ from nvgd._support.errors import (
     check_count,
     check_kind,
 )
-from nvgd.targets.checks import check_constrain, check_data, check_likelihood, check_values
 from nvgd.targets.control_variates import Anchor, find_anchor
 from nvgd.targets.data import AbstractBatches, AbstractData
 from nvgd.targets.host_data import as_data
@@ -36,6 +35,7 @@ from nvgd.targets.positions import (
     position_form,
 )
 from nvgd.targets.scores import Scores
+from nvgd.targets.target_checks import check_constrain, check_data, check_likelihood, check_values
 
 LogDensity = Callable[[Position], Any]
 

@@ -58,7 +58,7 @@ class Capabilities(NamedTuple):
     step."""
     is_tempered: bool = False
     """Whether the direction targets p to a power other than one."""
-    looks_again: bool = False
+    evaluates_target: bool = False
     """Whether `fit` evaluates further scores of the target."""
 
 

@@ -39,7 +39,7 @@ class LangevinFraction(AbstractWrapper[State]):
     fraction: float = eqx.field(converter=plain)
 
     def __check_init__(self):
-        self.check_inner()
+        self.check_inner(allows_halves=True)
         check_share("fraction", self.fraction)
 
     def init(self, particles, *, key):

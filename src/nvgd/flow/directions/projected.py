@@ -75,7 +75,7 @@ class Projected(AbstractWrapper[ProjectedState]):
                 f"noise for {inner} would be added outside of the subspace too: put "
                 "LangevinFraction around Projected, not inside."
             )
-        if capabilities.looks_again:
+        if capabilities.evaluates_target:
             raise InputError(
                 f"{inner} asks the target for scores of its own, and inside of Projected it knows "
                 "positions in the subspace only: give Projected a Neural() or Kernel()."

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jax.scipy.special import ndtri
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from nvgd._support.errors import InputError
+from nvgd._support.errors import InputError, check_kind
 from nvgd._support.particle_groups import by_group
 from nvgd.flow.directions.base import AbstractDirection, Capabilities, Fit, norm_squared
 from nvgd.flow.directions.neural import Neural, NeuralState
@@ -17,7 +17,7 @@ from nvgd.stein.regularisers import is_quadratic
 from nvgd.stein.witnesses import MLP, Witness
 
 # Decay of the running means behind the network's weight, which average about ten steps.
-MEMORY = 0.9
+EVIDENCE_MEMORY = 0.9
 
 
 class ResidualState(NamedTuple):
@@ -56,6 +56,7 @@ class Residual(AbstractDirection[ResidualState]):
     trainer: Neural
 
     def __check_init__(self):
+        check_kind("trainer", self.trainer, Neural, "directions.Neural()")
         if not is_quadratic(self.trainer.regulariser):
             raise InputError(
                 "Residual splits the field into parts, which only ½|f|² allows: leave regulariser "
@@ -78,8 +79,8 @@ class Residual(AbstractDirection[ResidualState]):
         evidence_key, training_key = jax.random.split(key)
         repulsion = normal_scores(particles)
         gain, size = self._evidence(particles, -repulsion, state.network, evidence_key)
-        gain = MEMORY * state.gain + (1 - MEMORY) * gain
-        size = MEMORY * state.size + (1 - MEMORY) * size
+        gain = EVIDENCE_MEMORY * state.gain + (1 - EVIDENCE_MEMORY) * gain
+        size = EVIDENCE_MEMORY * state.size + (1 - EVIDENCE_MEMORY) * size
         weight = jnp.clip(gain / (size + 1e-9), 0.0, 1.0)
         # Above a few dimensions training uses random probes, even where the trace has a closed
         # form: their noise keeps the network from overfitting individual particles.
@@ -88,7 +89,7 @@ class Residual(AbstractDirection[ResidualState]):
         network, diagnostics = trainer.train(particles, -repulsion, state.network, key=training_key)
         velocities = scores + repulsion + weight * jax.vmap(network.witness)(particles)
         diagnostics = {
-            "stein_discrepancy": held_out_discrepancy(particles, scores),
+            "stein_discrepancy": affine_discrepancy(particles, scores),
             "inner_steps": diagnostics["inner_steps"],
             "network_weight": weight,
         }
@@ -130,7 +131,7 @@ def normal_scores(particles: Float[Array, "n d"]) -> Float[Array, "n d"]:
     return by_group(of_group, particles)
 
 
-def held_out_discrepancy(
+def affine_discrepancy(
     particles: Float[Array, "n d"], scores: Float[Array, "n d"]
 ) -> Float[Array, ""]:
     """Regularised Stein discrepancy of the best affine witness on held-out particles.

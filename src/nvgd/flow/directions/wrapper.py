@@ -36,28 +36,33 @@ class AbstractWrapper(AbstractDirection[State]):
         """Delegate to the inner direction."""
         self.direction.check_target(target)
 
-    def check_inner(self, *, field_for: str | None = None) -> None:
-        """Reject an inner direction that this wrapper does not support.
+    def check_inner(self, *, field_for: str | None = None, allows_halves: bool = False) -> None:
+        """Refuse an inner direction that the wrapper cannot treat correctly.
 
         Arguments:
-            field_for: where the wrapper needs velocities besides the particles, for the error
-                message; None if it needs no field.
+            field_for: where the wrapper evaluates velocities away from the particles, if it does.
+            allows_halves: whether the inner direction may move half of the particles per step.
         """
         name = type(self).__name__
         check_kind("direction", self.direction, AbstractDirection, "directions.Neural()")
         inner, capabilities = type(self.direction).__name__, self.direction.capabilities
         if capabilities.is_tempered:
+            way_out = {
+                "Annealed": "use one schedule, such as Cycles(num_cycles)",
+                "Halves": "anneal without Halves",
+            }.get(name, f"write {inner}({name}(...), ...)")
             raise InputError(
-                f"{name}({inner}(...)) would mix the target with a flow at another temperature: "
-                f"write {inner}({name}(...), ...)."
+                f"{name} cannot wrap {inner}, which follows another temperature: {way_out}."
             )
         if field_for is not None and not capabilities.has_field:
             raise InputError(
-                f"{name} needs velocities {field_for}, and {inner} knows them at its particles "
-                "only: use Neural() or Kernel()."
+                f"{name} needs velocities {field_for}, and {inner} has them at its particles only: "
+                "use Neural() or Kernel()."
             )
-        if field_for is not None and capabilities.depends_on == "resting":
+        if capabilities.depends_on == "resting" and not allows_halves:
+            is_projected = name == "Projected"
+            way_out = "write Halves(LangevinFraction(Projected(...), τ))" if is_projected else ""
             raise InputError(
-                f"{name}({inner}(...)) would fit to all particles what {inner} keeps to one half: "
-                f"write {inner}(LangevinFraction({name}(...), τ))."
+                f"{name} would let one half of the particles depend on the other, which {inner} "
+                f"keeps apart: {way_out or f'leave {name} out'}."
             )

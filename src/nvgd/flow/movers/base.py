@@ -69,6 +69,15 @@ class AbstractMover(eqx.Module, Generic[State]):
         """Reject a target that lacks something the mover needs."""
 
 
+def check_memoryless(who: str, direction: AbstractDirection) -> None:
+    """Refuse a direction that remembers the past of each particle, which a copy does not have."""
+    if direction.capabilities.depends_on == "past":
+        raise InputError(
+            f"{who} copies particles, but not the past that {type(direction).__name__} remembers "
+            "of them: use another mover, such as Euler(step_size)."
+        )
+
+
 def check_fixed(coordinates: AbstractCoordinates, what: str) -> None:
     """Reject coordinates that change from step to step; `what` opens the error message."""
     if coordinates.frame_kind != "fixed":

@@ -16,7 +16,7 @@ COMMON_CAPS = 3.0
 # Cap of Adam's steps, as a multiple of the same cap; noise shortens these steps anyway.
 NOISY_CAPS = 2.0
 # Decay of the running means, which average about ten steps to separate signal from noise.
-MEMORY = 0.9
+VELOCITY_MEMORY = 0.9
 # Velocities of a coordinate are clipped at this multiple of their spread.
 WILD = 3.0
 # Lower bound of the factor by which noise shortens a step.
@@ -38,17 +38,17 @@ class RunningMean(NamedTuple):
         """Update the means with the velocities of one more step."""
         square = jnp.sum(velocities**2, axis=1, keepdims=True)
         return RunningMean(
-            MEMORY * self.mean + (1 - MEMORY) * velocities,
-            MEMORY * self.square + (1 - MEMORY) * square,
+            VELOCITY_MEMORY * self.mean + (1 - VELOCITY_MEMORY) * velocities,
+            VELOCITY_MEMORY * self.square + (1 - VELOCITY_MEMORY) * square,
         )
 
     def gain(self, step: Int[Array, ""]) -> Float[Array, "m 1"]:
         """|E v|²/E|v|², the share of v that is signal, with bias correction for the first steps."""
-        forgotten = MEMORY ** (step + 1.0)
+        forgotten = VELOCITY_MEMORY ** (step + 1.0)
         share = jnp.sum(self.mean**2, axis=1, keepdims=True) / (self.square + 1e-30)
         share = share / (1 - forgotten)
         # Expected share under pure noise.
-        chance = (1 - MEMORY) / (1 + MEMORY) * (1 + forgotten) / (1 - forgotten)
+        chance = (1 - VELOCITY_MEMORY) / (1 + VELOCITY_MEMORY) * (1 + forgotten) / (1 - forgotten)
         chance = jnp.where(step < 5, 0.0, chance)
         gain = jnp.clip((share - chance) / (1 - chance), SMALLEST_GAIN, 1.0)
         return gain.astype(self.mean.dtype)
@@ -111,7 +111,7 @@ class Capped(AbstractMover[CappedState]):
 
     @property
     def _adam(self) -> optax.GradientTransformation:
-        return optax.scale_by_adam(MEMORY, MEMORY, eps=self.cap / self.step_size)
+        return optax.scale_by_adam(VELOCITY_MEMORY, VELOCITY_MEMORY, eps=self.cap / self.step_size)
 
     def for_run(self, num_steps):
         """The mover with step sizes that decay over the second half of the run."""
@@ -179,7 +179,7 @@ class Capped(AbstractMover[CappedState]):
         """Cap each coordinate, with one cap for all particles."""
         most = WILD * scale_about_zero(velocities)
         state = state._replace(own=state.own.add(jnp.clip(velocities, -most, most)))
-        mean = state.own.mean / (1 - MEMORY ** (step + 1.0)).astype(velocities.dtype)
+        mean = state.own.mean / (1 - VELOCITY_MEMORY ** (step + 1.0)).astype(velocities.dtype)
         # Relative to the largest value, so that squares do not underflow.
         largest = jnp.max(jnp.abs(mean), axis=0) + 1e-12
         speeds = largest * jnp.sqrt(jnp.mean((mean / largest) ** 2, axis=0))

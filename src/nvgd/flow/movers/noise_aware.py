@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from nvgd._support.errors import check_count, check_fraction, plain
+from nvgd._support.errors import InputError, check_count, check_fraction, plain
 from nvgd.flow.aim import check_batches
 from nvgd.flow.movers.base import AbstractMover, check_fixed
 from nvgd.flow.movers.plain import AbstractAroundEuler
@@ -104,6 +104,11 @@ class NoiseAware(AbstractAroundEuler[NoiseAwareState]):
     def check_parts(self, coordinates, direction):
         """Require fixed coordinates, because the covariance is averaged over steps."""
         check_fixed(coordinates, "NoiseAware averages a covariance over steps")
+        if direction.capabilities.is_tempered:
+            raise InputError(
+                "NoiseAware estimates the noise of scores at the target's own temperature: use "
+                f"Euler(step_size) with {type(direction).__name__}."
+            )
         super().check_parts(coordinates, direction)
 
     def check_target(self, target):

@@ -13,8 +13,9 @@ from nvgd._support.particle_groups import by_group, num_groups
 from nvgd._support.resampling import systematic
 from nvgd._support.robust import can_fit_scatter, median, quantile
 from nvgd.flow.aim import Aim
-from nvgd.flow.movers.base import AbstractMover
+from nvgd.flow.movers.base import AbstractMover, check_memoryless
 from nvgd.flow.movers.metropolis import Metropolis
+from nvgd.flow.movers.momentum import Momentum
 from nvgd.flow.movers.resampled import Resampled
 
 # Share of the run after which particles are neither reborn nor resampled, except that particles
@@ -63,10 +64,10 @@ class Reborn(AbstractMover[Any]):
     def __check_init__(self):
         check_kind("mover", self.mover, AbstractMover, "movers.Capped()")
         check_count("every", self.every)
-        if isinstance(self.mover, Metropolis | Resampled | Reborn):
+        if isinstance(self.mover, Metropolis | Momentum | Resampled | Reborn):
             raise InputError(
-                f"Reborn moves particles to other places, which {type(self.mover).__name__} does "
-                "by a rule of its own: give Capped(), Optax(...) or Euler(step_size)."
+                f"Reborn relocates particles and cannot wrap {type(self.mover).__name__}, which "
+                "accepts, copies or remembers them: give Capped(), Optax(...) or Euler(step_size)."
             )
 
     def init(self, particles):
@@ -88,6 +89,7 @@ class Reborn(AbstractMover[Any]):
 
     def check_parts(self, coordinates, direction):
         """Delegate to the inner mover."""
+        check_memoryless("Reborn", direction)
         self.mover.check_parts(coordinates, direction)
 
     def check_target(self, target):

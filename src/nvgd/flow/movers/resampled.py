@@ -10,7 +10,7 @@ from jaxtyping import Array, Float
 from nvgd._support.errors import InputError, check_callable, check_fraction, plain
 from nvgd._support.resampling import systematic
 from nvgd.flow.directions.annealed import Annealed, TemperatureSchedule, as_length
-from nvgd.flow.movers.base import AbstractMover
+from nvgd.flow.movers.base import AbstractMover, check_memoryless
 from nvgd.flow.movers.plain import AbstractAroundEuler
 
 
@@ -97,4 +97,5 @@ class Resampled(AbstractAroundEuler[ResampledState]):
                 "Resampled weighs particles for a change of temperature: its schedule must be that "
                 f"of an Annealed direction, got {type(direction).__name__}."
             )
+        check_memoryless("Resampled", direction)
         super().check_parts(coordinates, direction)

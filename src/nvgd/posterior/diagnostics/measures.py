@@ -20,7 +20,7 @@ MAX_PAIRED = 500
 # Bootstrap replicates of the kernelised discrepancy under the hypothesis "these are draws of p".
 NUM_BOOTSTRAP = 500
 # Whitening needs this many particles per dimension; otherwise coordinates are scaled one by one.
-PARTICLES_PER_DIMENSION = 4
+WHITENING_PARTICLES = 4
 NUM_FOLDS = 5
 # Share of extreme terms that are trimmed, so that no significance depends on them alone.
 TRIMMED = 0.02
@@ -53,7 +53,7 @@ def standardise(
     centred = particles - particles.mean(axis=0)
     deviation = np.maximum(centred.std(axis=0), np.finfo(np.float32).tiny)
     positions, scores = centred / deviation, scores * deviation
-    if num_particles < PARTICLES_PER_DIMENSION * dim:
+    if num_particles < WHITENING_PARTICLES * dim:
         return StandardisedSample(positions, scores, False)
     variances, directions = np.linalg.eigh(positions.T @ positions / num_particles)
     lengths = np.sqrt(np.maximum(variances, 1e-12 * variances.max()))
@@ -87,7 +87,7 @@ def principal_ratios(
     significant of the two results is returned. Empty with too few particles.
     """
     num, dim = particles.shape
-    if dim < 2 or num < 2 * PARTICLES_PER_DIMENSION * dim:
+    if dim < 2 or num < 2 * WHITENING_PARTICLES * dim:
         return Identities(*np.empty((3, 0)))
     scale = np.maximum(particles.std(axis=0), np.finfo(np.float32).tiny)
     positions, scores = (particles - particles.mean(axis=0)) / scale, scores * scale

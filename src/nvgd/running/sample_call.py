@@ -54,13 +54,16 @@ class SampleCall(AbstractRerun):
                 "only estimate: leave batch_size out, or sample again with another seed."
             )
         start_key, key = jax.random.split(jax.random.fold_in(jax.random.key(self._seed), seed))
+        # At least as many chains as particles: coordinates and step size are fitted to the chains.
+        num_chains = max(num_draws, len(particles))
         order = jax.random.permutation(start_key, len(particles))
-        starts = particles[order[jnp.arange(num_draws) % len(particles)]]
+        starts = particles[order[jnp.arange(num_chains) % len(particles)]]
         coordinates = Adaptive()
         memory = _searched(coordinates, particles, target.on_all_data(particles).masked().scores)
         stage = Corrections(coordinates, memory, 0, num_steps)
         state = stage.init(target, starts, key=key)
-        return _chains(stage, target, state, jnp.array(num_steps), key).particles
+        chains = _chains(stage, target, state, jnp.array(num_steps), key)
+        return chains.particles[:num_draws]
 
 
 @compiled
