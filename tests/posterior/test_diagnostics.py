@@ -214,7 +214,9 @@ def test_minibatches_files_and_what_cannot_be_replicated(tmp_path):
     posterior.save(tmp_path / "run.npz")
     loaded = nvgd.load(tmp_path / "run.npz")
     assert loaded.diagnose().verdict == diagnosis.verdict
-    with pytest.raises(nvgd.InputError, match="num_replicates runs the sampler again, which only"):
+    with pytest.raises(
+        nvgd.InputError, match="num_replicates runs the sampler again, which is possible"
+    ):
         loaded.diagnose(num_replicates=1)
     with pytest.raises(nvgd.InputError, match="this run started from particles of your own"):
         posterior.diagnose(num_replicates=1)

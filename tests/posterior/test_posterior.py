@@ -219,5 +219,8 @@ def test_further_draws_need_exact_log_densities_and_a_run(tmp_path):
     with pytest.raises(nvgd.InputError, match="which minibatches only estimate"):
         posterior.sample(3)
     posterior.save(tmp_path / "run.npz")
-    with pytest.raises(nvgd.InputError, match="sample runs the sampler again, which only"):
+    with pytest.raises(nvgd.InputError, match="sample needs the target: pass it"):
         nvgd.load(tmp_path / "run.npz").sample(3)
+    normal = nvgd.Target(lambda x: -0.5 * x @ x, dim=1)
+    again = nvgd.load(tmp_path / "run.npz", target=normal)
+    assert again.sample(3).particles.shape == (3, 1)

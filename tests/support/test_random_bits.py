@@ -42,7 +42,7 @@ def test_orders_are_permutations_in_which_every_place_is_equally_likely():
     assert np.max(np.abs(counts - 500)) < 4.5 * 20.4
 
 
-def test_splits_take_the_same_share_of_every_crowd():
+def test_splits_take_the_same_share_of_every_group():
     first, second = random_split(KEY, 1024, 700)
     assert (first.shape, second.shape) == ((4, 175), (4, 81))
     values = jnp.arange(1024.0)

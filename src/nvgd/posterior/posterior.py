@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +23,7 @@ from nvgd.flow.particle_flow import ParticleFlow
 from nvgd.flow.stage import StageRecord
 from nvgd.posterior.diagnostics.diagnose import diagnose
 from nvgd.posterior.diagnostics.verdict import Diagnosis
-from nvgd.posterior.reruns import AbstractRerun
+from nvgd.posterior.further_draws import further_draws
 from nvgd.posterior.summary import Summary, summarise
 from nvgd.targets.models import Labels
 from nvgd.targets.target import Target
@@ -63,7 +63,8 @@ class Posterior:
         flow_state: the state at the end of the flow, whatever followed it;
             `flow_state.direction.witness` is NVGD's network. None in a loaded posterior, or if the
             run was resumed after its flow.
-        rerun: runs the sampler again; None in a loaded posterior.
+        replicate: particles of an independent run from other starting particles; its argument
+            tells replicates apart. None in a loaded posterior.
         stored: contents of the file that replace the target's in a loaded posterior.
     """
 
@@ -77,7 +78,7 @@ class Posterior:
     target: Target | None = None
     flow: ParticleFlow | None = None
     state: Any = None
-    rerun: AbstractRerun | None = None
+    replicate: Callable[[int], np.ndarray] | None = None
     stored: dict[str, Any] | None = None
     stages: tuple[StageRecord, ...] = ()
     flow_state: Any = None
@@ -164,8 +165,12 @@ class Posterior:
         check_count("num_replicates", num_replicates, minimum=0)
         replicates: list[np.ndarray] = []
         if num_replicates:
-            rerun = self._known_rerun("num_replicates")
-            replicates = [rerun.replicate(i + 1) for i in range(num_replicates)]
+            if self.replicate is None:
+                raise InputError(
+                    "num_replicates runs the sampler again, which is possible only for a posterior "
+                    "that nvgd.sample returned, not for one that was loaded from a file."
+                )
+            replicates = [self.replicate(i + 1) for i in range(num_replicates)]
         return diagnose(
             np.asarray(self.particles),
             lambda: self.log_densities_and_scores,
@@ -177,14 +182,6 @@ class Posterior:
             names=self._coordinate_names(),
             replicates=replicates,
         )
-
-    def _known_rerun(self, purpose: str) -> AbstractRerun:
-        if self.rerun is None:
-            raise InputError(
-                f"{purpose} runs the sampler again, which only a posterior can that nvgd.sample "
-                "has just returned, not one that was loaded from a file."
-            )
-        return self.rerun
 
     def _coordinate_names(self) -> Sequence[str]:
         if self.target is not None:
@@ -207,8 +204,8 @@ class Posterior:
         check_count("num_draws", num_draws)
         check_count("num_steps", num_steps)
         check_seed(seed)
-        rerun = self._known_rerun("sample")
-        draws = rerun.continue_chains(self.particles, int(num_draws), int(num_steps), int(seed))
+        target = self.known_target("sample")
+        draws = further_draws(target, self.particles, int(num_draws), int(num_steps), int(seed))
         return dataclasses.replace(
             self,
             particles=draws,
@@ -217,7 +214,7 @@ class Posterior:
             num_kept=1,
             state=None,
             flow_state=None,
-            rerun=None,
+            replicate=None,
         )
 
     def predict(self, *args: Any, seed: int = 0, **kwargs: Any) -> dict[str, Array]:

@@ -33,7 +33,6 @@ from nvgd.running.checkpoints import Checkpoints
 from nvgd.running.initialisation import check_apart, starting_particles
 from nvgd.running.plan import Active
 from nvgd.running.run import Run, first_of
-from nvgd.running.sample_call import SampleCall
 from nvgd.running.starts import AbstractStart
 from nvgd.running.stopping import DEFAULT_MAX_STEPS, AbstractLength, AutoLength, FixedLength
 from nvgd.targets.positions import Position
@@ -166,7 +165,13 @@ def sample(
     if run.kept and run.num_steps == len(run.kept) * (thin or 1):
         run.kept[-1] = np.asarray(particles)
 
-    def repeat(other_seed: int) -> np.ndarray:
+    def replicate(number: int) -> np.ndarray:
+        if not (initial is None or isinstance(initial, AbstractStart | str)):
+            raise InputError(
+                "num_replicates needs other starting particles, and this run started from "
+                "particles of your own: sample with initial= one of the ways to draw them, such as "
+                "Jittered(position)."
+            )
         again = sample(
             target,
             flow,
@@ -174,7 +179,8 @@ def sample(
             num_steps=num_steps,
             max_steps=max_steps,
             initial=initial,
-            seed=other_seed,
+            # Away from the seeds that a person counts up from this one.
+            seed=(int(seed) + 1_000_003 * number) % 2**32,
             thin=thin,
             devices=own_devices(),
             progress=False,
@@ -194,7 +200,7 @@ def sample(
         flow=flow,
         state=state,
         flow_state=state if run.active.kind == "flow" else run.flow_state,
-        rerun=SampleCall(target, repeat, initial, int(seed)),
+        replicate=replicate,
     )
 
 

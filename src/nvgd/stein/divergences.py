@@ -42,6 +42,9 @@ class AbstractDivergence(eqx.Module):
         """The factor w on the sum of zᵀ(∂f/∂x)z over the k probes."""
 
 
+DivergenceMethod = AbstractDivergence | Literal["auto", "exact", "hutchinson"]
+
+
 class ExactDivergence(AbstractDivergence):
     """The exact trace of the Jacobian, from d forward derivatives.
 
@@ -105,7 +108,7 @@ class HutchinsonDivergence(AbstractDivergence):
 
 
 def choose_divergence(
-    choice: AbstractDivergence | Literal["auto", "exact", "hutchinson"],
+    choice: DivergenceMethod,
     dim: int,
     field: Field | None = None,
 ) -> AbstractDivergence:

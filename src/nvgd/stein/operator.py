@@ -9,8 +9,6 @@ RSD is largest at f* = ∇log p − ∇log q, the direction in which KL(q‖p) f
 f* is ½ E_q|f*|². Both need only samples of q, never its density.
 """
 
-from typing import Literal
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -18,8 +16,8 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from nvgd._support.errors import InputError
 from nvgd.stein.divergences import (
-    AbstractDivergence,
     ClosedFormDivergence,
+    DivergenceMethod,
     ExactDivergence,
     Field,
     choose_divergence,
@@ -30,7 +28,7 @@ from nvgd.stein.divergences import (
 def divergence(
     field: Field,
     particles: Float[Array, "n d"],
-    method: AbstractDivergence | Literal["auto", "exact", "hutchinson"] = "auto",
+    method: DivergenceMethod = "auto",
     *,
     key: PRNGKeyArray | None = None,
 ) -> Float[Array, " n"]:
@@ -49,7 +47,7 @@ def stein_operator(
     field: Field,
     particles: Float[Array, "n d"],
     scores: Float[Array, "n d"],
-    method: AbstractDivergence | Literal["auto", "exact", "hutchinson"] = "auto",
+    method: DivergenceMethod = "auto",
     *,
     key: PRNGKeyArray | None = None,
 ) -> Float[Array, " n"]:
@@ -73,18 +71,13 @@ def stein_discrepancy(
     field: Field,
     particles: Float[Array, "n d"],
     scores: Float[Array, "n d"],
-    method: AbstractDivergence | Literal["auto", "exact", "hutchinson"] = "auto",
+    method: DivergenceMethod = "auto",
     *,
     key: PRNGKeyArray | None = None,
 ) -> Float[Array, ""]:
     """Monte Carlo estimate of SD(q‖p; f) (eq. 3) from particles of q.
 
-    Arguments:
-        field: f, a function from a position (d,) to a vector (d,).
-        particles: x ~ q.
-        scores: ∇log p at the particles.
-        method: how div f is evaluated: "exact", "hutchinson", "auto" or an estimator.
-        key: random key, needed only for random probes.
+    Arguments: as for `stein_operator`.
     """
     return jnp.mean(stein_operator(field, particles, scores, method, key=key))
 
@@ -93,18 +86,13 @@ def regularised_stein_discrepancy(
     field: Field,
     particles: Float[Array, "n d"],
     scores: Float[Array, "n d"],
-    method: AbstractDivergence | Literal["auto", "exact", "hutchinson"] = "auto",
+    method: DivergenceMethod = "auto",
     *,
     key: PRNGKeyArray | None = None,
 ) -> Float[Array, ""]:
     """Monte Carlo estimate of RSD(q‖p; f) (eq. 4), the training objective of a witness.
 
-    Arguments:
-        field: f, a function from a position (d,) to a vector (d,).
-        particles: x ~ q.
-        scores: ∇log p at the particles.
-        method: how div f is evaluated: "exact", "hutchinson", "auto" or an estimator.
-        key: random key, needed only for random probes.
+    Arguments: as for `stein_operator`.
     """
     _check_scores(particles, scores)
     values, divergences = _evaluate(field, particles, method, key)
@@ -121,7 +109,7 @@ def regularised_terms(
 def _evaluate(
     field: Field,
     particles: Array,
-    method: AbstractDivergence | Literal["auto", "exact", "hutchinson"],
+    method: DivergenceMethod,
     key: PRNGKeyArray | None,
 ) -> tuple[Array, Array]:
     num_particles, dim = _checked_shape(field, particles)

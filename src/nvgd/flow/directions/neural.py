@@ -1,7 +1,7 @@
 """NVGD: a network trained on the particles approximates the velocity of the flow."""
 
 from collections.abc import Callable
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -29,7 +29,7 @@ from nvgd.flow.directions.base import (
     check_pairs,
 )
 from nvgd.flow.stage import Diagnostics
-from nvgd.stein.divergences import AbstractDivergence, choose_divergence, values_and_divergences
+from nvgd.stein.divergences import DivergenceMethod, choose_divergence, values_and_divergences
 from nvgd.stein.regularisers import AbstractRegulariser, PowerNorm
 from nvgd.stein.witnesses import MLP, Witness, cast, check_witness
 
@@ -96,7 +96,7 @@ class Neural(AbstractDirection[NeuralState]):
     max_inner_steps: int = eqx.field(default=50, converter=plain)
     patience: int = eqx.field(default=15, converter=plain)
     train_fraction: float = eqx.field(default=2 / 3, converter=plain)
-    divergence: AbstractDivergence | Literal["auto", "exact", "hutchinson"] = "auto"
+    divergence: DivergenceMethod = "auto"
     restore_best: bool = eqx.field(default=True, converter=plain)
     regulariser: AbstractRegulariser = PowerNorm(2.0)
 
