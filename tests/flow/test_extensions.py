@@ -218,19 +218,16 @@ def test_stochastic_stein_training_runs_and_counts_its_gradients():
 
 
 def test_extensions_work_together_on_minibatches():
-    direction = directions.Annealed(
-        directions.SelfRepulsive(
-            directions.LangevinFraction(directions.Stochastic(NETWORK, num_batches=2), 0.3),
-            memory=2,
-            every=1,
-        )
+    direction = directions.SelfRepulsive(
+        directions.LangevinFraction(directions.Stochastic(NETWORK, num_batches=2), 0.3),
+        memory=2,
+        every=1,
     )
-    posterior = run(
-        direction,
-        movers.NoiseAware(movers.Euler(0.01)),
-        coordinates.Preconditioned([0.1, 0.2]),
-        batched(),
-    )
+    frames = coordinates.Preconditioned([0.1, 0.2])
+    posterior = run(direction, movers.NoiseAware(movers.Euler(0.01)), frames, batched())
     assert posterior.completed
-    assert posterior.history["inverse_temperature"][0] == pytest.approx(0.05)
     assert posterior.history["num_gradients"][-1] == 5 * len(PARTICLES) * 4
+    annealed = run(directions.Annealed(direction), movers.Euler(0.01), frames, batched())
+    assert annealed.completed
+    assert annealed.history["inverse_temperature"][0] == pytest.approx(0.05)
+    assert annealed.history["num_gradients"][-1] == 5 * len(PARTICLES) * 3

@@ -117,7 +117,7 @@ def begin(flow, target=WHOLE, num_particles=10):
         (lambda: movers.Metropolis(movers.Optax(optax.adam(0.1))), "optimiser's depend"),
         (
             lambda: movers.Resampled(movers.Momentum(0.1), directions.Cycles()),
-            "what a mover remembers",
+            "not the state of a mover",
         ),
         (
             lambda: flow_of(
@@ -138,9 +138,9 @@ def begin(flow, target=WHOLE, num_particles=10):
         ),
         (
             lambda: flow_of(directions.Annealed(directions.Langevin()), METROPOLIS),
-            "another temperature than that at which Metropolis accepts",
+            "another temperature than Metropolis accepts at",
         ),
-        (lambda: flow_of(directions.Halves(NETWORK)), "half of the particles at a time"),
+        (lambda: flow_of(directions.Halves(NETWORK)), "half of the particles per step"),
         (
             lambda: directions.Halves(directions.SelfRepulsive(NETWORK)),
             "at its particles only",
@@ -193,7 +193,7 @@ def begin(flow, target=WHOLE, num_particles=10):
             "full rank",
         ),
         (lambda: begin(nvgd.NVGD.metropolis(0.1), num_particles=9), "must be even, got 9"),
-        (lambda: begin(flow_of(directions.Annealed(NETWORK))), "how long the run is"),
+        (lambda: begin(flow_of(directions.Annealed(NETWORK))), "needs the length of the run"),
         (lambda: begin(flow_of(directions.Projected(NETWORK, 2))), "rank must be below"),
         (
             lambda: begin(flow_of(NETWORK, frames=coordinates.Preconditioned([1.0]))),

@@ -15,7 +15,6 @@ def flow(direction, mover, frames=None):
 
 METHODS: dict[str, nvgd.ParticleFlow] = {
     "nvgd": nvgd.NVGD(),
-    "nvgd-diagonal": nvgd.NVGD(coordinates=coordinates.Diagonal()),
     "nvgd-paper": nvgd.NVGD.paper(0.1, learning_rate=1e-2, max_inner_steps=10),
     "nvgd-paper-variants": nvgd.NVGD.paper(
         optimizer=optax.adam(2e-2),
@@ -28,7 +27,6 @@ METHODS: dict[str, nvgd.ParticleFlow] = {
     ),
     "svgd": nvgd.SVGD(0.3),
     "svgd-imq": nvgd.SVGD(0.3, kernel=stein.IMQ()),
-    "svgd-fixed-bandwidth": nvgd.SVGD(0.3, kernel=stein.RBF(1.0)),
     "svgd-rescaled": nvgd.SVGD(0.05, rescale=True),
     "svgd-rmsprop": nvgd.SVGD(optimizer=optax.rmsprop(2e-2)),
     "svgd-diagonal": nvgd.SVGD(0.3, coordinates=coordinates.Diagonal()),

@@ -106,8 +106,8 @@ def check_batches(target: Target, who: str, num_parts: int = 1) -> None:
     """Reject a target without the minibatches that `who` needs."""
     if target.data is None or target.batch_size is None:
         raise InputError(
-            f"{who} is about the noise of minibatches, and this target has none: give it data, "
-            "log_likelihood and batch_size."
+            f"{who} needs minibatches, and this target has none: give it data, log_likelihood "
+            "and batch_size."
         )
     if target.data.rows is None and num_parts == 1:
         raise InputError(

@@ -36,7 +36,7 @@ class Weighted:
         # A draw without a finite density counts as one of density zero.
         finite = np.where(np.isfinite(self.log_weights), self.log_weights, -np.inf)
         if not np.isfinite(finite).any():
-            raise InputError("no draw has a finite weight: base and target do not meet.")
+            raise InputError("no draw has a finite weight: base and target do not overlap.")
         smoothed, self.pareto_shape = pareto_smoothed(finite)
         self._shift = finite.max()
         self._raw = np.exp(finite - self._shift)

@@ -110,7 +110,7 @@ class Annealed(AbstractWrapper[AnnealedState]):
         """State of the inner direction, at step 0."""
         if self.num_steps is None:
             raise InputError(
-                "Annealed must know how long the run is: use nvgd.sample, or give num_steps."
+                "Annealed needs the length of the run: use nvgd.sample, or give num_steps."
             )
         return AnnealedState(self.direction.init(particles, key=key), jnp.array(0))
 

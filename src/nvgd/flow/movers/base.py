@@ -61,7 +61,7 @@ class AbstractMover(eqx.Module, Generic[State]):
             )
         if capabilities.depends_on == "resting":
             raise InputError(
-                f"{name} proposes for half of the particles at a time, which "
+                f"{name} moves half of the particles per step, which "
                 f"{type(self).__name__} does not: use Metropolis(Euler(step_size))."
             )
 

@@ -79,7 +79,7 @@ class Metropolis(AbstractAroundEuler[Float[Array, ""]]):
             )
         if capabilities.is_tempered:
             raise InputError(
-                f"{name} proposes for another temperature than that at which Metropolis accepts: "
+                f"{name} proposes at another temperature than Metropolis accepts at: "
                 "anneal without Metropolis, and sample from the result with MALA."
             )
         if capabilities.depends_on == "past":

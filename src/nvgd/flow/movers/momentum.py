@@ -37,7 +37,7 @@ class Momentum(AbstractMover[Float[Array, "n d"]]):
         check_step_size("step_size", self.step_size)
         check_share("momentum", self.momentum)
         if self.momentum == 1:
-            raise InputError("momentum must be below 1, or nothing ever comes to rest.")
+            raise InputError("momentum must be below 1, got 1: there would be no friction.")
 
     def init(self, particles):
         """Zero momentum."""

@@ -47,13 +47,13 @@ class Resampled(AbstractAroundEuler[ResampledState]):
     def __check_init__(self):
         check_callable("schedule", self.schedule)
         check_fraction("threshold", self.threshold)
-        self.check_proposal("copies particles but not what a mover remembers of them")
+        self.check_proposal("copies particles but not the state of a mover")
 
     def init(self, particles):
         """Equal weights."""
         if self.num_steps is None:
             raise InputError(
-                "Resampled must know how long the run is: use nvgd.sample, or give num_steps."
+                "Resampled needs the length of the run: use nvgd.sample, or give num_steps."
             )
         return ResampledState(jnp.zeros(len(particles), particles.dtype), jnp.ones(()))
 
