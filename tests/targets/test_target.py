@@ -156,3 +156,14 @@ def test_a_vectorised_likelihood_in_groups_gives_the_same_scores():
         strict=True,
     ):
         assert jnp.allclose(ours, theirs, rtol=1e-4, atol=1e-3)
+
+
+def test_a_target_prints_as_one_line():
+    target = nvgd.Target(
+        lambda x: -0.5 * x @ x,
+        dim=2,
+        log_likelihood=lambda x, row: -0.5 * jnp.sum((row - x) ** 2),
+        data=jnp.zeros((50, 2)),
+        batch_size=10,
+    )
+    assert repr(target) == "Target(2 coordinates, 50 data rows in batches of 10)"

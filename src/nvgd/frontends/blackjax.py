@@ -9,8 +9,9 @@ from nvgd._support.errors import InputError, check_count, check_kind, optional_i
 from nvgd.flow.methods import NVGD
 from nvgd.flow.particle_flow import FlowState, ParticleFlow
 from nvgd.flow.stage import StepInfo
+from nvgd.targets.coercion import as_target
 from nvgd.targets.positions import Position
-from nvgd.targets.target import LogDensity, Target, as_target
+from nvgd.targets.target import LogDensity, Target
 
 
 def to_blackjax(

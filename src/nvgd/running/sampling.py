@@ -35,8 +35,9 @@ from nvgd.running.plan import Active
 from nvgd.running.run import Run, first_of
 from nvgd.running.starts import AbstractStart
 from nvgd.running.stopping import DEFAULT_MAX_STEPS, AbstractLength, AutoLength, FixedLength
+from nvgd.targets.coercion import as_target
 from nvgd.targets.positions import Position
-from nvgd.targets.target import LogDensity, Target, as_target
+from nvgd.targets.target import LogDensity, Target
 
 
 class FinalState(NamedTuple):
