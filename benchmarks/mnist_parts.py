@@ -37,21 +37,12 @@ class ScoreAlone(AbstractDirection[None]):
         return Capabilities(depends_on="itself")
 
 
-class NoiseFreeView(TargetView):
-    """A view that hides that its scores come from minibatches."""
-
-    @property
-    def is_noisy(self):
-        """No."""
-        return False
-
-
 class CappedByEnsemble(nvgd.movers.Capped):
     """Caps from the velocities of all particles, as without minibatches, instead of Adam's."""
 
     def __call__(self, aim, state, *, step, key):
         """A capped step for scores without noise."""
-        view = NoiseFreeView(aim.view.target, aim.view.frame, aim.view.batch)
+        view = TargetView.hidden(is_noisy=False)
         return super().__call__(aim._replace(view=view), state, step=step, key=key)
 
 

@@ -24,7 +24,7 @@ class RobustWhitening(AbstractCoordinates[None]):
     def fit(self, particles, scores, state, *, step):
         """Whitened by a Student-t fit."""
         del scores, state, step
-        return AffineFrame(*student_scatter(particles, 4)), None
+        return AffineFrame.of(*student_scatter(particles, 4)), None
 
 
 def _with_mover(mover: AbstractMover) -> nvgd.ParticleFlow:

@@ -232,7 +232,9 @@ def test_a_run_that_is_made_longer_goes_on_with_its_chains(tmp_path):
 
 
 def test_jumps_are_draws_of_their_density():
-    draws = np.asarray(jumps.draw(jax.random.key(0), jnp.zeros((20_000, 1))))[:, 0]
+    normals = jax.random.normal(jax.random.key(0), (20_000, 1))
+    uniforms = jax.random.uniform(jax.random.key(1), (jumps.JUMP_FREEDOM // 2, 20_000, 1))
+    draws = np.asarray(jumps.draw(normals, uniforms))[:, 0]
     assert kstest(draws, "t", args=(jumps.JUMP_FREEDOM,)).pvalue > LEVEL
     points = jnp.linspace(-9.0, 9.0, 7)[:, None]
     logs = np.asarray(jumps.log_densities(points))

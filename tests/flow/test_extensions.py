@@ -194,7 +194,7 @@ def test_the_discrepancy_of_a_batch_is_an_unbiased_estimate():
 def test_refreshed_batches_give_unbiased_scores(independent):
     target = batched()
     frame, _ = coordinates.Identity().fit(PARTICLES, PARTICLES, None, step=jnp.array(0))
-    view = TargetView(target, frame, None)
+    view = TargetView.of(target, None, frame)
     keys = jax.random.split(jax.random.key(0), 2000)
     scores = jax.vmap(lambda k: view.refreshed(PARTICLES, independent=independent, key=k))(keys)
     _, exact = target.log_densities_and_scores(PARTICLES)

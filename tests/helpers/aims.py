@@ -28,5 +28,6 @@ def aim_of(particles, velocities, log_densities=None, *, noise_share=0.0, is_noi
         log_densities,
         jnp.isfinite(log_densities),
         None,
-        TargetView(target, frame, None),
+        frame,
+        TargetView.of(target, None, frame),
     )

@@ -6,10 +6,12 @@ import numpy as np
 import pytest
 
 import nvgd
+from nvgd._support.random_bits import random_normals
 from nvgd.densities import Gaussian
 from nvgd.running.initialisation import starting_particles
 
 KEY = jax.random.key(0)
+SINGLE = jnp.dtype(jnp.float32)
 
 
 def start(target, initial, num=400):
@@ -42,7 +44,7 @@ def test_infeasible_draws_are_drawn_again():
     target = nvgd.Target(lambda x: jnp.log(x[0]) - x @ x, dim=2)
     particles = start(target, None)
     assert np.all(particles[:, 0] > 0)
-    first = np.asarray(jax.random.normal(KEY, (400, 2)))
+    first = np.asarray(random_normals(KEY, (400, 2), SINGLE))
     good = first[:, 0] > 0
     assert np.array_equal(particles[good], first[good])
 

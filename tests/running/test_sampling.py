@@ -7,11 +7,13 @@ import pytest
 
 import nvgd
 from nvgd import coordinates, directions, movers, stein
+from nvgd._support.random_bits import random_normals
 from nvgd.densities import Gaussian
 from nvgd.running.chunks import CAPACITY
 from nvgd.running.run import Run
 
 GAUSSIAN = Gaussian([0.0, 0.0], [1.0, 1.0])
+SINGLE = jnp.dtype(jnp.float32)
 
 
 def sample(flow, log_density=GAUSSIAN.log_density, **options):
@@ -56,7 +58,7 @@ def test_sample_equals_the_steps_by_hand():
     posterior = sample(flow, num_steps=6, seed=11)
     target = nvgd.Target(GAUSSIAN.log_density, dim=2)
     particle_key, init_key, run_key = jax.random.split(jax.random.key(11), 3)
-    state = flow.init(target, jax.random.normal(particle_key, (16, 2)), key=init_key)
+    state = flow.init(target, random_normals(particle_key, (16, 2), SINGLE), key=init_key)
     for _ in range(6):
         state, _ = flow.step(target, state, key=run_key)
     assert jnp.allclose(posterior.particles, state.particles, atol=1e-5)

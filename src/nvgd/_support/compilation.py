@@ -1,10 +1,13 @@
 """Compiled programs: cached on disk across processes, and dropped from memory beyond a limit."""
 
+import functools
 from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar
 
 import equinox as eqx
 import jax
+from jax.core import Tracer
+from jaxtyping import PyTree
 
 from nvgd._support.files import cache_directory
 
@@ -14,42 +17,127 @@ LEAST_SECONDS = 0.1
 # One program of a run takes about 1,400 of the 65,530 memory maps that Linux grants a process.
 MOST_PROGRAMS = 16
 
+# Without these, more than half of the compilation time goes to optimising loops over a few hundred
+# numbers.
+QUICKLY = {"xla_backend_optimization_level": 1, "xla_cpu_use_fusion_emitters": False}
+
 Inputs = ParamSpec("Inputs")
 Output = TypeVar("Output")
 
-_functions: list[Any] = []
+_caches: list[Any] = []
 
 
 def compiled(function: Callable[Inputs, Output]) -> Callable[Inputs, Output]:
-    """`eqx.filter_jit` for functions of a target; `make_room` can drop its compiled programs."""
+    """`eqx.filter_jit`, with programs that `make_room` can drop."""
     jitted = eqx.filter_jit(function)
-    _functions.append(jitted)
+    # Equinox has no public access to this cache. If a later version renames it, all programs are
+    # kept, and the tests of `make_room` fail.
+    _caches.append(getattr(jitted, "_cached", None))
     return jitted
+
+
+class Program:
+    """`jax.jit` of a function whose first arguments are hashable constants, such as a `Form`.
+
+    Arguments:
+        function: called with the constants, then with pytrees of arrays.
+        num_constants: number of constants.
+        quickly: compile with less optimisation, in half the time. For the library's own programs,
+            whose operations are many and small; they are hardly slower.
+    """
+
+    def __init__(self, function: Callable[..., Any], num_constants: int, *, quickly: bool = False):
+        self._function, self._num_constants, self._quickly = function, num_constants, quickly
+        self._jitted: Any = None
+
+    def __call__(self, *args: Any) -> Any:
+        """Compile the function at the first call with these constants and shapes, and call it."""
+        if self._jitted is None:
+            # Not earlier: asking for the options starts JAX's backend.
+            self._jitted = jax.jit(
+                self._function,
+                static_argnums=tuple(range(self._num_constants)),
+                compiler_options=_quick_options() if self._quickly else None,
+            )
+            _caches.append(self._jitted)
+        return self._jitted(*args)
+
+
+def quickly_compiled(function: Callable[Inputs, Output]) -> Callable[Inputs, Output]:
+    """`compiled`, with less optimisation (`Program`)."""
+    program = Program(lambda form, arrays: _called(function, form.tree(arrays)), 1, quickly=True)
+
+    @functools.wraps(function)
+    def call(*args: Inputs.args, **kwargs: Inputs.kwargs) -> Output:
+        given = (args, kwargs)
+        if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(given)):
+            # Part of a larger program, which has its own options.
+            return function(*args, **kwargs)
+        form = Form(given)
+        return program(form, form.arrays)
+
+    return call
+
+
+def _called(function: Callable[..., Any], given: Any) -> Any:
+    args, kwargs = given
+    return function(*args, **kwargs)
+
+
+class Form:
+    """The structure of a pytree and its leaves that are not arrays, hashed once.
+
+    A program that is called thousands of times gets its arrays as a flat list, and this object for
+    the rest: `eqx.filter_jit` would take a pytree of modules apart anew in every call.
+    """
+
+    def __init__(self, tree: PyTree):
+        dynamic, static = eqx.partition(tree, eqx.is_array)
+        self.arrays, self._dynamic_form = jax.tree.flatten(dynamic)
+        leaves, static_form = jax.tree.flatten(static)
+        self._key = (self._dynamic_form, tuple(leaves), static_form)
+        self._static, self._hash = static, hash(self._key)
+
+    def tree(self, arrays: list[Any]) -> PyTree:
+        """The pytree with these arrays."""
+        return eqx.combine(jax.tree.unflatten(self._dynamic_form, arrays), self._static)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, Form) and self._key == other._key)
 
 
 def num_programs() -> int:
     """The largest number of programs that any one function holds."""
-    return max((cache._cache_size() for cache in _caches()), default=0)
+    return max((cache._cache_size() for cache in _caches), default=0)
 
 
 def make_room() -> None:
-    """Drop the compiled programs of all targets if a function holds more than `MOST_PROGRAMS`.
+    """Drop the compiled programs of functions that hold more than `MOST_PROGRAMS`.
 
     Every log density has its own programs, which JAX keeps until the process ends. Without this
     function, a process that samples from many targets in turn (cross-validation folds, simulated
     data sets) dies after about thirty of them, when it runs out of memory maps.
     """
-    if num_programs() <= MOST_PROGRAMS:
-        return
-    for cache in _caches():
-        cache.clear_cache()
+    for cache in _caches:
+        if cache._cache_size() > MOST_PROGRAMS:
+            cache.clear_cache()
 
 
-def _caches() -> list[Any]:
-    # Equinox has no public access to these caches. If a later version renames them, all programs
-    # are kept, and the tests of `make_room` fail.
-    found = [getattr(function, "_cached", None) for function in _functions]
-    return [cache for cache in found if hasattr(cache, "_cache_size")]
+@functools.cache
+def _quick_options() -> dict[str, Any]:
+    """The options of `QUICKLY` that this version of XLA knows."""
+
+    def is_known(name: str) -> bool:
+        try:
+            jax.jit(lambda: 0, compiler_options={name: QUICKLY[name]}).lower().compile()
+        except (jax.errors.JaxRuntimeError, ValueError):
+            return False
+        return True
+
+    return {name: value for name, value in QUICKLY.items() if is_known(name)}
 
 
 def keep_compiled_programs() -> None:

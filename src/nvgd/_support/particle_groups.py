@@ -50,6 +50,6 @@ def by_group(function: Callable[..., PyTree], *arrays: Any) -> PyTree:
     return jax.tree.map(join_groups, jax.vmap(function)(*map(split_groups, arrays)))
 
 
-def even_selection(values: Array) -> Array:
-    """At most 2,048 rows, evenly spaced, replicated on every device."""
-    return everywhere(values[:: -(-len(values) // MOST_SELECTED)])
+def even_selection(values: Array, most: int = MOST_SELECTED) -> Array:
+    """At most 2,048 rows, or `most`, evenly spaced, replicated on every device."""
+    return everywhere(values[:: -(-len(values) // most)])

@@ -12,8 +12,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
-from nvgd._support.compilation import compiled
+from nvgd._support.compilation import quickly_compiled
 from nvgd._support.particle_groups import even_selection
+from nvgd._support.random_bits import random_indices, random_normals, random_uniforms
 from nvgd.exact import jumps
 from nvgd.exact.final_choice import flow_unless_wrong
 from nvgd.flow.coordinates.base import AbstractCoordinates, AbstractFrame
@@ -22,7 +23,6 @@ from nvgd.flow.stage import (
     StepInfo,
     num_non_finite,
     root_mean_square_distance,
-    step_keys,
 )
 from nvgd.targets.scores import Scores
 from nvgd.targets.target import Target, evaluate
@@ -49,6 +49,25 @@ FARTHEST = 10.0
 MOST_REJECTIONS = 100
 # Number of states of the second half that are kept for the final choice.
 NUM_SNAPSHOTS = 8
+# Streams of a step's key.
+NOISE_STREAM, SIZE_STREAM, DECISION_STREAM, STRAY_STREAM = range(4)
+
+
+class Proposal(NamedTuple):
+    """Where the next step evaluates the target, and what it needs to accept or reject."""
+
+    positions: Float[Array, "n d"]
+    momenta: Float[Array, "n d"]
+    """Refreshed momenta, at the start of the step."""
+    midway: Float[Array, "n d"]
+    """Momenta after the first half-step of the leapfrog integrator."""
+    sizes: Float[Array, "n 1"]
+    is_jump: Bool[Array, ""]
+
+    @classmethod
+    def none(cls, particles: Float[Array, "n d"]) -> "Proposal":
+        """A placeholder of the right shapes."""
+        return cls(particles, particles, particles, particles[:, :1], jnp.array(False))
 
 
 class CorrectionState(NamedTuple):
@@ -63,9 +82,7 @@ class CorrectionState(NamedTuple):
     num_rejections: Int[Array, " n"]
     """Number of consecutive rejections up to now."""
     frame: AbstractFrame
-    is_new_frame: Bool[Array, ""]
-    """Whether the frame was fitted at the end of the last step; the next step then draws new
-    momenta."""
+    proposal: Proposal
     log_size: Float[Array, ""]
     """Log of the ensemble's step size ε."""
     before: Float[Array, "n d"]
@@ -78,16 +95,6 @@ class CorrectionState(NamedTuple):
     """Mean acceptance probability of the last leapfrog step."""
     jump_acceptance: Float[Array, ""]
     """Mean acceptance probability of the last jump; 0 before the first jump."""
-
-
-class _Proposal(NamedTuple):
-    positions: Float[Array, "n d"]
-    momenta: Float[Array, "n d"]
-    """Refreshed momenta, at the start of the step."""
-    midway: Float[Array, "n d"]
-    """Momenta after the first half-step of the leapfrog integrator."""
-    sizes: Float[Array, "n 1"]
-    is_jump: Bool[Array, ""]
 
 
 class Corrections(AbstractStage):
@@ -138,45 +145,41 @@ class Corrections(AbstractStage):
     def init(
         self, target: Target, particles: Float[Array, "n d"], *, key: PRNGKeyArray
     ) -> CorrectionState:
-        """Evaluate the particles, fit the frame, and replace strays."""
-        return _begun(self, particles, evaluate(target, particles, None), key)
+        """Evaluate the particles, fit the frame, replace strays, and make the first proposal."""
+        return _begun(self, particles, evaluate(target, particles), key)
 
-    def step(
-        self,
-        target: Target,
-        state: CorrectionState,
-        batch: PyTree = None,
-        *,
-        key: PRNGKeyArray,
-    ) -> tuple[CorrectionState, StepInfo]:
-        """Refresh the momenta, propose, evaluate once, accept or reject; then adapt."""
-        del batch
-        # The proposal takes its key from the current step number, the other parts from the next.
-        proposal_key = step_keys(key, state.step, 3)[2]
-        decision_key, stray_key, _ = step_keys(key, state.step + 1, 3)
+    def positions(self, state):
+        """The proposals."""
+        return state.proposal.positions
+
+    def update(self, state, found, view, *, key):
+        """Accept or reject the proposals, adapt, and make the next proposals."""
+        del view
+        key = jax.random.fold_in(key, state.step + 1)
         number = state.step + 1 - self.first_step
         is_adapting = 2 * number < self._span
-        proposal = _propose(state, (number - 1) % JUMP_EVERY == JUMP_EVERY - 1, proposal_key)
-        found = target.log_densities_and_scores(proposal.positions).masked()
-        moved, chance = _decide(state, proposal, found, 4 * number < self._span, decision_key)
-        is_jump = proposal.is_jump
+        found = found.masked()
+        moved, chance = _decide(state, found, 4 * number < self._span, key)
+        is_jump = state.proposal.is_jump
         change = jnp.where(is_adapting & ~is_jump, ADAPTATION * (chance - ACCEPTANCE), 0.0)
         every = jnp.maximum(self._span // (2 * NUM_FITS), 1)
         is_due = is_adapting & (number % every == 0)
         moved = moved._replace(
             step=state.step + 1,
-            is_new_frame=is_due,
             log_size=moved.log_size + change,
             acceptance=jnp.where(is_jump, state.acceptance, chance),
             jump_acceptance=jnp.where(is_jump, chance, state.jump_acceptance),
         )
-        moved = jax.lax.cond(is_due, lambda: self._refitted(moved, stray_key), lambda: moved)
+        moved = jax.lax.cond(is_due, lambda: self._refitted(moved, key), lambda: moved)
         slot, last_slot = (
             2 * NUM_SNAPSHOTS * at // self._span - NUM_SNAPSHOTS for at in (number, number - 1)
         )
         kept = jnp.where((slot >= 0) & (slot > last_slot), slot, NUM_SNAPSHOTS)
         selected = even_selection(moved.particles)
-        moved = moved._replace(snapshots=moved.snapshots.at[kept].set(selected, mode="drop"))
+        moved = moved._replace(
+            snapshots=moved.snapshots.at[kept].set(selected, mode="drop"),
+            proposal=_propose(moved, number % JUMP_EVERY == JUMP_EVERY - 1, is_due, key),
+        )
         info = StepInfo(
             log_density=jnp.mean(moved.log_densities, where=jnp.isfinite(moved.log_densities)),
             step_norm=root_mean_square_distance(moved.particles, state.particles),
@@ -202,7 +205,7 @@ class Corrections(AbstractStage):
         return _without_strays(state._replace(frame=frame), key)
 
 
-@compiled
+@quickly_compiled
 def _begun(
     stage: Corrections, particles: Float[Array, "n d"], found: Scores, key: PRNGKeyArray
 ) -> CorrectionState:
@@ -219,7 +222,7 @@ def _begun(
         momenta=jnp.zeros_like(particles),
         num_rejections=jnp.zeros(num_particles, int),
         frame=stage.coordinates.settled(particles, found.scores, stage.memory),
-        is_new_frame=jnp.array(True),
+        proposal=Proposal.none(particles),
         log_size=jnp.log(jnp.asarray(0.5 * dim**-0.25, particles.dtype)),
         before=particles,
         is_sound=is_sound,
@@ -227,37 +230,40 @@ def _begun(
         acceptance=zero,
         jump_acceptance=zero,
     )
-    return _without_strays(state, step_keys(key, stage.first_step, 3)[1])
+    key = jax.random.fold_in(key, stage.first_step)
+    state = _without_strays(state, key)
+    return state._replace(proposal=_propose(state, jnp.array(False), jnp.array(True), key))
 
 
-def _propose(state: CorrectionState, is_jump: Bool[Array, ""], key: PRNGKeyArray) -> _Proposal:
-    """Refresh the momenta, and propose a leapfrog step or a jump."""
+def _propose(
+    state: CorrectionState,
+    is_jump: Bool[Array, ""],
+    is_new_frame: Bool[Array, ""],
+    key: PRNGKeyArray,
+) -> Proposal:
+    """A leapfrog step with refreshed momenta, or a jump."""
     particles = state.particles
-    noise_key, size_key = jax.random.split(key)
+    # Momenta do not carry over to a new frame, where the first proposal is not a jump.
+    is_jump = is_jump & ~is_new_frame
+    noise = random_normals(key, particles.shape, particles.dtype, NOISE_STREAM)
+    uniforms = random_uniforms(key, (3, len(particles), 1), particles.dtype, SIZE_STREAM)
     multiples = jnp.asarray(MULTIPLES, particles.dtype)
-    chosen = jax.random.randint(size_key, (len(particles), 1), 0, len(MULTIPLES))
-    sizes = jnp.exp(state.log_size) * multiples[chosen]
-    kept = jnp.exp(-FRICTION * sizes)
-    noise = jax.random.normal(noise_key, particles.shape, particles.dtype)
+    sizes = jnp.exp(state.log_size) * multiples[(uniforms[0] * len(MULTIPLES)).astype(int)]
+    kept = jnp.where(is_new_frame, 0.0, jnp.exp(-FRICTION * sizes))
     momenta = kept * state.momenta + jnp.sqrt(1 - kept**2) * noise
-    # Momenta do not carry over to a new frame.
-    momenta = jnp.where(state.is_new_frame, noise, momenta)
+    # A jump leaves the momenta alone, so that its noise is used once.
+    momenta = jnp.where(is_jump, state.momenta, momenta)
     expressed, expressed_scores = state.frame.express(particles, state.scores)
     midway = momenta + 0.5 * sizes * expressed_scores
-    there = jnp.where(
-        is_jump, jumps.draw(jax.random.fold_in(key, 1), particles), expressed + sizes * midway
-    )
-    return _Proposal(state.frame.restore(there), momenta, midway, sizes, is_jump)
+    there = jnp.where(is_jump, jumps.draw(noise, uniforms[1:]), expressed + sizes * midway)
+    return Proposal(state.frame.restore(there), momenta, midway, sizes, is_jump)
 
 
 def _decide(
-    state: CorrectionState,
-    proposal: _Proposal,
-    found: Scores,
-    is_lenient: Bool[Array, ""],
-    key: PRNGKeyArray,
+    state: CorrectionState, found: Scores, is_lenient: Bool[Array, ""], key: PRNGKeyArray
 ) -> tuple[CorrectionState, Float[Array, ""]]:
     """The chains after acceptance or rejection, and the mean acceptance probability."""
+    proposal = state.proposal
     there, is_jump, frame = proposal.positions, proposal.is_jump, state.frame
     expressed, expressed_scores = frame.express(there, found.scores)
     momenta = proposal.midway + 0.5 * proposal.sizes * expressed_scores
@@ -273,7 +279,7 @@ def _decide(
     gain *= jnp.where(is_jump & is_lenient & is_stranded & (rise > 0), LENIENCE, 1.0)
     # NaN: the log density is finite at neither position, or the step diverged.
     gain = jnp.where(jnp.isnan(gain), -jnp.inf, gain)
-    threshold = jnp.log(jax.random.uniform(key, gain.shape, gain.dtype))
+    threshold = jnp.log(random_uniforms(key, gain.shape, gain.dtype, DECISION_STREAM))
     is_accepted = threshold < gain
     rows = is_accepted[:, None]
     state = state._replace(
@@ -298,7 +304,7 @@ def _without_strays(state: CorrectionState, key: PRNGKeyArray) -> CorrectionStat
     is_stray = jnp.linalg.norm(expressed, axis=1) > FARTHEST + 2 * dim**0.5
     is_stray |= state.num_rejections >= MOST_REJECTIONS
     is_stray |= jnp.isneginf(state.log_densities)
-    others = jax.random.randint(key, is_stray.shape, 0, num_particles)
+    others = random_indices(key, is_stray.shape, num_particles, STRAY_STREAM)
     chosen = jnp.where(is_stray & ~is_stray[others], others, jnp.arange(num_particles))
     return state._replace(
         particles=state.particles[chosen],

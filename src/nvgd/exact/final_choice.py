@@ -7,7 +7,7 @@ with the target as well as the corrected particles do.
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from nvgd._support.compilation import compiled
+from nvgd._support.compilation import quickly_compiled
 from nvgd._support.pairs import mean_distance
 from nvgd._support.particle_groups import even_selection, join_groups
 from nvgd.flow.directions.residual import normal_scores
@@ -21,7 +21,7 @@ CORRELATION_ERRORS = 5.0
 LARGEST_CORRELATION = 0.9
 
 
-@compiled
+@quickly_compiled
 def flow_unless_wrong(
     flowed: Float[Array, "n d"], corrected: Float[Array, "n d"], snapshots: Float[Array, "k m d"]
 ) -> Float[Array, "n d"]:

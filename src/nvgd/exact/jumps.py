@@ -1,20 +1,16 @@
 """Independence proposals: draws from a multivariate Student-t density of unit scale."""
 
-import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float
 
 # Degrees of freedom; an even number. Most targets have lighter tails.
 JUMP_FREEDOM = 4
 
 
-def draw(key: PRNGKeyArray, like: Float[Array, "n d"]) -> Float[Array, "n d"]:
-    """Draws of unit scale, with the shape of `like`."""
-    normal_key, width_key = jax.random.split(key)
-    normals = jax.random.normal(normal_key, like.shape, like.dtype)
+def draw(normals: Float[Array, "n d"], uniforms: Float[Array, "k n 1"]) -> Float[Array, "n d"]:
+    """Draws of unit scale, from normal and from uniform numbers."""
     # A χ² variable with ν degrees of freedom is twice the sum of ν/2 exponential variables.
-    halves = jax.random.exponential(width_key, (JUMP_FREEDOM // 2, len(like), 1), like.dtype)
-    return normals * jnp.sqrt(JUMP_FREEDOM / (2 * jnp.sum(halves, axis=0)))
+    return normals * jnp.sqrt(JUMP_FREEDOM / (-2 * jnp.sum(jnp.log(uniforms), axis=0)))
 
 
 def log_densities(positions: Float[Array, "n d"]) -> Float[Array, " n"]:

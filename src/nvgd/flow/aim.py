@@ -15,22 +15,42 @@ from nvgd.targets.target import Target
 
 
 class TargetView(eqx.Module):
-    """The target in the coordinates of a frame, on the batch of one step.
+    """The target on the batch of one step, in the coordinates of a frame.
 
     For parts that need scores at other positions than the particles, or from other data rows than
-    the step's batch. Each such part reports the cost in `extra_gradients`.
+    the step's batch. Each such part reports the cost in `extra_gradients`. Programs that all
+    targets share have a view without a target.
     """
 
-    target: Target
-    frame: AbstractFrame
+    target: Target | None
     batch: PyTree
+    is_noisy: bool = eqx.field(static=True)
+    """Whether the target's scores are estimated from minibatches."""
+    frame: AbstractFrame | None = None
     inverse_temperature: float | Float[Array, ""] = 1.0
     """Factor of scores and log densities."""
 
+    @classmethod
+    def of(
+        cls, target: Target, batch: PyTree = None, frame: AbstractFrame | None = None
+    ) -> "TargetView":
+        """The target on this batch."""
+        return cls(target, batch, target.is_noisy, frame)
+
+    @classmethod
+    def hidden(cls, *, is_noisy: bool) -> "TargetView":
+        """A view for parts that never look at the target."""
+        return cls(None, None, is_noisy)
+
     @property
-    def is_noisy(self) -> bool:
-        """Whether the target's scores are estimated from minibatches."""
-        return self.target.is_noisy
+    def shown(self) -> Target:
+        """The target, for parts that declare that they evaluate it."""
+        if self.target is None:
+            raise InputError(
+                "a part of the flow evaluates the target and does not say so: set "
+                "evaluates_target in its capabilities (directions) or class (movers)."
+            )
+        return self.target
 
     def evaluate(self, positions: Float[Array, "n d"]) -> Scores:
         """Log densities and scores on the step's batch.
@@ -48,11 +68,12 @@ class TargetView(eqx.Module):
             independent: whether to draw one batch per position, or one for all positions.
         """
         draws = (len(positions),) if independent else ()
-        shape = (*draws, self.target.batch_size or 1)
-        rows = jax.random.randint(key, shape, 0, self.target.num_rows)
+        target = self.shown
+        shape = (*draws, target.batch_size or 1)
+        rows = jax.random.randint(key, shape, 0, target.num_rows)
         if not independent:
-            return self._on(self.target.batch(rows), positions).scores
-        alone = jax.vmap(lambda x, own: self._on(self.target.batch(own), x[None]).scores[0])
+            return self._on(target.batch(rows), positions).scores
+        alone = jax.vmap(lambda x, own: self._on(target.batch(own), x[None]).scores[0])
         return alone(positions, rows)
 
     def parts(self, positions: Float[Array, "n d"], num_parts: int) -> Float[Array, "k n d"]:
@@ -64,12 +85,12 @@ class TargetView(eqx.Module):
         return jax.lax.map(lambda batch: self._on(batch, positions).scores, split)
 
     def _on(self, batch: PyTree, positions: Float[Array, "n d"]) -> Scores:
-        particles = self.frame.restore(positions)
-        log_densities, scores = self.target.log_densities_and_scores(particles, batch)
-        _, expressed = self.frame.express(particles, scores)
-        return Scores(
-            self.inverse_temperature * log_densities, self.inverse_temperature * expressed
-        )
+        frame = self.frame
+        particles = positions if frame is None else frame.restore(positions)
+        log_densities, scores = self.shown.log_densities_and_scores(particles, batch)
+        if frame is not None:
+            _, scores = frame.express(particles, scores)
+        return Scores(self.inverse_temperature * log_densities, self.inverse_temperature * scores)
 
 
 class AbstractField(eqx.Module):
@@ -99,7 +120,9 @@ class Aim(NamedTuple):
     """Whether log density and score are finite, one entry per particle."""
     field: AbstractField | None
     """Velocities at any position; None if the direction has them at its particles only."""
+    frame: AbstractFrame
     view: TargetView
+    """The target in the frame's coordinates."""
 
 
 def check_batches(target: Target, who: str, num_parts: int = 1) -> None:

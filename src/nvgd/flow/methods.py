@@ -57,7 +57,7 @@ class NVGD(ParticleFlow):
         settings = {
             "width": 64,
             "learning_rate": 1e-3,
-            "max_inner_steps": 10,
+            "max_inner_steps": 5,
             "patience": 10,
         }
         trainer = build_direction("NVGD", Neural, {**settings, **options}, also="corrected, ")

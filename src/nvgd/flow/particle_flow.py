@@ -1,5 +1,6 @@
 """One step of the flow: score, coordinates, direction, move."""
 
+import dataclasses
 from typing import NamedTuple
 
 import equinox as eqx
@@ -19,6 +20,7 @@ from nvgd.flow.stage import (
     root_mean_square_distance,
     step_keys,
 )
+from nvgd.targets.scores import Scores
 from nvgd.targets.target import Target
 
 
@@ -110,15 +112,19 @@ class ParticleFlow(AbstractStage):
         """Whether the steps depend on the length of the run."""
         return not eqx.tree_equal(self.for_run(1), self.for_run(2))
 
-    def step(
-        self, target: Target, state: FlowState, batch: PyTree = None, *, key: PRNGKeyArray
-    ) -> tuple[FlowState, StepInfo]:
-        """One step.
+    @property
+    def needs_target(self):
+        """Whether direction or mover evaluate the target themselves."""
+        return self.direction.capabilities.evaluates_target or self.mover.evaluates_target
 
-        Arguments:
-            batch: data rows to estimate the scores from; all data if omitted.
-        """
-        return self.move(state, self.aim(target, state, batch, key=key), key=key)
+    @property
+    def is_shared(self):
+        """Flows that train a network; the programs of others compile in a moment."""
+        return self.direction.capabilities.trains and not self.needs_target
+
+    def update(self, state, found, view, *, key):
+        """Coordinates, direction, move."""
+        return self.move(state, self._aimed(state, found, view, key), key=key)
 
     def finish(self, target: Target, state: FlowState) -> Float[Array, "n d"]:
         """The particles of the state, unchanged."""
@@ -129,8 +135,11 @@ class ParticleFlow(AbstractStage):
         self, target: Target, state: FlowState, batch: PyTree = None, *, key: PRNGKeyArray
     ) -> Aimed:
         """The first half of a step: score, coordinates, direction."""
+        found = target.log_densities_and_scores(state.particles, batch)
+        return self._aimed(state, found, TargetView.of(target, batch), key)
+
+    def _aimed(self, state: FlowState, found: Scores, view: TargetView, key: PRNGKeyArray) -> Aimed:
         particles = state.particles
-        found = target.log_densities_and_scores(particles, batch)
         is_scored = found.is_finite
         if self.mover.rescues:
             # Particles without a finite score get score zero, until the mover has rescued them.
@@ -139,7 +148,7 @@ class ParticleFlow(AbstractStage):
             particles, found.scores, state.coordinates, step=state.step
         )
         expressed, expressed_scores = frame.express(particles, found.scores)
-        view = TargetView(target, frame, batch)
+        view = dataclasses.replace(view, frame=frame)
         direction_key, _ = step_keys(key, state.step, 2)
         fit = self.direction.fit(
             expressed, expressed_scores, state.direction, view=view, key=direction_key
@@ -151,6 +160,7 @@ class ParticleFlow(AbstractStage):
             found.log_densities,
             is_scored,
             fit.field,
+            frame,
             view,
         )
         return Aimed(aim, coordinates_state, fit.state, fit.diagnostics)
@@ -163,7 +173,7 @@ class ParticleFlow(AbstractStage):
         _, move_key = step_keys(key, state.step, 2)
         num_particles, dim = state.particles.shape
         expressed, mover_state = self.mover(aim, state.mover, step=state.step, key=move_key)
-        moved = aim.view.frame.restore(expressed)
+        moved = aim.frame.restore(expressed)
 
         diagnostics = {**aimed.diagnostics, **self.mover.diagnostics(mover_state)}
         num_faulty = jnp.sum(~aim.is_scored)

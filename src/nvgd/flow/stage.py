@@ -13,6 +13,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key, PRNGKeyArray, PyTree
 
+from nvgd.flow.aim import TargetView
+from nvgd.targets.scores import Scores
 from nvgd.targets.target import Target
 
 # Scalars for the history of a run: name → array of shape ().
@@ -67,11 +69,25 @@ class AbstractStage(eqx.Module):
     """An algorithm that moves particles for a number of steps.
 
         state = stage.init(target, particles, key=key)
-        state, info = stage.step(target, state, batch, key=key)     # compiled, many times
+        state, info = stage.step(target, state, batch, key=key)     # many times
         particles = stage.finish(target, state)                     # once, on the host
 
-    Pass the same key to every step: the step number is folded in.
+    A step evaluates the target at `positions(state)`, one gradient per particle, and passes the
+    result to `update`. Pass the same key to every step: the step number is folded in.
     """
+
+    @property
+    def needs_target(self) -> bool:
+        """Whether `update` evaluates the target again, at other positions or on other rows."""
+        return False
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether to compile `update` without the target, once for all targets of a shape.
+
+        This costs a tenth of a millisecond per step, and pays where `update` takes long to compile.
+        """
+        return not self.needs_target
 
     @abstractmethod
     def init(self, target: Target, particles: Float[Array, "n d"], *, key: PRNGKeyArray) -> Any:
@@ -82,7 +98,21 @@ class AbstractStage(eqx.Module):
         del num_particles
         return 0
 
+    def positions(self, state: Any) -> Float[Array, "n d"]:
+        """The positions at which the next step evaluates the target; the particles by default."""
+        return state.particles
+
     @abstractmethod
+    def update(
+        self, state: Any, found: Scores, view: TargetView, *, key: PRNGKeyArray
+    ) -> tuple[Any, StepInfo]:
+        """The rest of a step, after the target has been evaluated.
+
+        Arguments:
+            found: log densities and scores at `positions(state)`.
+            view: the target on the step's batch; without the target unless `needs_target`.
+        """
+
     def step(
         self, target: Target, state: Any, batch: PyTree = None, *, key: PRNGKeyArray
     ) -> tuple[Any, StepInfo]:
@@ -91,6 +121,8 @@ class AbstractStage(eqx.Module):
         Arguments:
             batch: data rows to estimate the scores from; all data if omitted.
         """
+        found = target.log_densities_and_scores(self.positions(state), batch)
+        return self.update(state, found, TargetView.of(target, batch), key=key)
 
     @abstractmethod
     def finish(self, target: Target, state: Any) -> Float[Array, "n d"]:

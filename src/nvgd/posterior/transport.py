@@ -234,7 +234,7 @@ def _aim(
     flow: ParticleFlow, target: Target, state: FlowState, key: PRNGKeyArray
 ) -> tuple[AbstractFrame, Any]:
     aim = flow.aim(target, state, key=key).aim
-    return aim.view.frame, aim.field
+    return aim.frame, aim.field
 
 
 def _is_shape(leaf: Any) -> bool:
@@ -247,7 +247,7 @@ def _learn(
 ) -> tuple[FlowState, PyTree]:
     def step(state: FlowState, _: None) -> tuple[FlowState, PyTree]:
         aimed = flow.aim(target, state, key=key)
-        arrays = eqx.filter((aimed.aim.view.frame, aimed.aim.field), eqx.is_array)
+        arrays = eqx.filter((aimed.aim.frame, aimed.aim.field), eqx.is_array)
         return flow.move(state, aimed, key=key)[0], arrays
 
     return jax.lax.scan(step, state, length=num_steps)

@@ -20,13 +20,13 @@ class History:
         """Add the records of some steps, one entry per step."""
         self._chunks.append(chunk)
 
-    def latest(self) -> dict[str, str]:
-        """The last value of each quantity, as text."""
+    def latest(self) -> dict[str, float]:
+        """The last value of each quantity."""
         if not self._chunks:
             return {}
         chunk = self._chunks[-1]
         shown = {"log_density": chunk.log_density, **chunk.diagnostics}
-        return {name: f"{values[-1]:.3g}" for name, values in shown.items() if len(values)}
+        return {name: float(values[-1]) for name, values in shown.items() if len(values)}
 
     def infos(self, num_steps: int) -> Any:
         """A `StepInfo` of NumPy arrays, with one entry per step."""

@@ -1,5 +1,6 @@
 """A run in progress: compiled chunks of steps, their records, and the final status."""
 
+import contextlib
 import re
 import time
 from typing import Any
@@ -17,6 +18,7 @@ from nvgd.running.chunks import CAPACITY, advance
 from nvgd.running.history import History
 from nvgd.running.initialisation import is_faulty
 from nvgd.running.plan import AbstractLeg, Active, leg_at
+from nvgd.running.progress import Progress
 from nvgd.running.stopping import AbstractLength
 from nvgd.targets.data import AbstractBatches, steps_at_a_time
 from nvgd.targets.target import Target
@@ -54,6 +56,7 @@ class Run:
         self._placed_target = placement.split_rows(target, rows)
         self._placed_key = placement.replicate(key)
         self._leg: AbstractLeg | None = None
+        self._infos: StepInfo | None = None
         self.restore_active(active, active.state)
         self.status = "completed"
         self.kept: list[np.ndarray] = []
@@ -68,51 +71,42 @@ class Run:
             self.capacity = steps_at_a_time(batches.take(self.num_steps, 1), CAPACITY)
             self._part = placement.batch_part(target.batch_size or 0)
 
-    def go(self, watch: Monitor, saver: Any, progress: bool) -> None:
+    def go(self, watch: Monitor, saver: Any, progress: Progress) -> None:
         """Take steps until the end of the run or the first failure.
 
         Arguments:
             watch: takes metrics and calls back.
             saver: the `Checkpoints` of the run, or None.
-            progress: whether to show a bar.
+            progress: shows a person how far the run is.
         """
-        from tqdm import tqdm
-
         step, length = self.num_steps, 1
-        # `disable=None` shows the bar only if the output is a terminal.
-        with tqdm(
-            total=self.length.end,
-            initial=step,
-            desc=self.active.kind,
-            unit="step",
-            disable=None if progress else True,
-            dynamic_ncols=True,
-        ) as bar:
-            while step < self.length.end and self.status == "completed":
+        progress.advance(step, self.length.end, {})
+        while step < self.length.end and self.status == "completed":
+            is_first = self._leg is None or step >= self._leg.until_step
+            kind = leg_at(self.length.legs, step, self.active.kind).kind
+            progress.enter_stage(kind)
+            with progress.compiling(f"the {kind}") if is_first else contextlib.nullcontext():
                 self._enter_leg(step)
-                bar.set_description(self.active.kind)
-                ends = [length, self.length.end - step, self.capacity]
+                ends = [1 if is_first else length, self.length.end - step, self.capacity]
                 ends += [watch.steps_until_next(step), self.length.steps_until_next(step)]
                 if saver is not None:
                     ends.append(saver.steps_until_next(step))
                 started = time.perf_counter()
                 taken = self._chunk(step, self.placement.agreed(min(ends)))
                 seconds = time.perf_counter() - started
-                step += taken
-                bar.update(taken)
-                bar.set_postfix(self.history.latest(), refresh=False)
-                if self.status == "completed":
-                    self.length.look(step, self.whole_state, self.history)
-                    bar.total = self.length.end
-                if step < self.length.end and self.status == "completed":
-                    if watch.is_due(step):
-                        watch(self.whole_state())
-                    if saver is not None and self.placement.agreed(saver.is_due(step)):
-                        saver.write(self, watch)
-                if seconds < SECONDS_PER_CHUNK / 2:
-                    length = min(2 * length, CAPACITY)
-                elif seconds > 2 * SECONDS_PER_CHUNK:
-                    length = max(length // 2, 1)
+            step += taken
+            if self.status == "completed":
+                self.length.look(step, self.whole_state, self.history)
+            progress.advance(step, self.length.end, self.history.latest())
+            if step < self.length.end and self.status == "completed":
+                if watch.is_due(step):
+                    watch(self.whole_state())
+                if saver is not None and self.placement.agreed(saver.is_due(step)):
+                    saver.write(self, watch)
+            if seconds < SECONDS_PER_CHUNK / 2:
+                length = min(2 * length, CAPACITY)
+            elif seconds > 2 * SECONDS_PER_CHUNK:
+                length = max(length // 2, 1)
 
     def _enter_leg(self, step: int) -> None:
         """Switch to the leg of the next step, if it differs from the current one."""
@@ -128,6 +122,7 @@ class Run:
         if is_new:
             number = active.stage.init_gradients(len(active.state.particles))
             self.history.init_gradients[step] = number
+            self._infos = None
             self.restore_active(active, active.state)
         self.active, self._leg = self.active._replace(stage=active.stage), leg
 
@@ -139,13 +134,14 @@ class Run:
             self.batches.read_ahead(step + length, length, self._part)
         try:
             with self.placement.active():
-                chunk = advance(
+                chunk, kept = advance(
                     self.placement.replicate(self.active.stage),
                     self._placed_target,
                     self.active.state,
                     self.previous,
                     shares,
-                    self.placement.replicate(jnp.array(length)),
+                    length,
+                    infos=self._infos,
                     thin=self.thin,
                     key=self._placed_key,
                     placement=self.placement,
@@ -164,9 +160,10 @@ class Run:
         infos = jax.tree.map(lambda leaf: np.asarray(leaf)[:tried], chunk.infos)
         self.active, self.previous = self.active._replace(state=chunk.state), chunk.previous
         taken = tried if chunk.healthy else tried - 1
-        if self.thin is not None and chunk.kept is not None:
+        self._infos = chunk.infos
+        if self.thin is not None:
             first, last = step // self.thin, (step + taken) // self.thin
-            self.kept.extend(np.asarray(self.placement.gathered(chunk.kept))[: last - first])
+            self.kept.extend(np.asarray(self.placement.gathered(kept))[: last - first])
         if not chunk.healthy:
             self._fail(step + tried, jax.tree.map(lambda leaf: leaf[-1], infos))
         self.history.add(jax.tree.map(lambda leaf: leaf[:taken], infos))

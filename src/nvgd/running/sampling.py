@@ -32,6 +32,7 @@ from nvgd.running.callbacks import Metrics, Monitor
 from nvgd.running.checkpoints import Checkpoints
 from nvgd.running.initialisation import check_apart, starting_particles
 from nvgd.running.plan import Active
+from nvgd.running.progress import Progress
 from nvgd.running.run import Run, first_of
 from nvgd.running.starts import AbstractStart
 from nvgd.running.stopping import DEFAULT_MAX_STEPS, AbstractLength, AutoLength, FixedLength
@@ -100,7 +101,8 @@ def sample(
         devices: number of devices to split the particles over, a list of devices, or a
             `device_mesh`, which can also split data rows. If omitted, one device, or all devices of
             all processes if `jax.distributed` is initialised.
-        progress: show a progress bar if the output is a terminal.
+        progress: show a progress bar in a terminal or notebook; elsewhere, such as in a log file, a
+            line on standard error now and then if the run takes more than ten seconds.
     """
     check_not_traced("nvgd.sample")
     make_room()
@@ -124,29 +126,32 @@ def sample(
     particle_key, init_key, run_key = jax.random.split(jax.random.key(seed), 3)
     batches = target.batches(seed)
     taken = None if batches is None else first_of(batches, 0)
-    particles = starting_particles(target, initial, num_particles, taken, particle_key)
-    if not flow.direction.capabilities.noise_share:
-        check_apart(particles)
-    length.check(len(particles))
-    rows = None if target.data is None or target.data.rows is None else target.num_rows
-    placement.check(len(particles), rows, target.batch_size)
-    stage = flow.for_run(length.legs[0].until_step)
-    active = Active("flow", stage, stage.init(target, particles, key=init_key))
-    run = Run(length, target, active, run_key, batches, thin, placement)
-    if checkpoints is not None:
-        settings = {"seed": int(seed), "thin": thin, "metrics": sorted(watch.metrics)}
-        if num_steps == "auto":
-            settings["max_steps"] = length.end
-        checkpoints.resume(run, watch, settings)
-        if placement.agreed(run.num_steps) != run.num_steps:
-            raise InputError(
-                f"the processes see different checkpoints in {str(checkpoint)!r}: choose a "
-                "directory that all of them share."
-            )
-    if watch.is_due(run.num_steps):
-        watch(run.whole_state())
-    run.go(watch, checkpoints, progress and is_first_process())
-    particles = run.finished()
+    with Progress(length.end, is_shown=progress and is_first_process()) as shown:
+        with shown.compiling("the log density"):
+            particles = starting_particles(target, initial, num_particles, taken, particle_key)
+        if not flow.direction.capabilities.noise_share:
+            check_apart(particles)
+        length.check(len(particles))
+        rows = None if target.data is None or target.data.rows is None else target.num_rows
+        placement.check(len(particles), rows, target.batch_size)
+        stage = flow.for_run(length.legs[0].until_step)
+        active = Active("flow", stage, stage.init(target, particles, key=init_key))
+        run = Run(length, target, active, run_key, batches, thin, placement)
+        if checkpoints is not None:
+            settings = {"seed": int(seed), "thin": thin, "metrics": sorted(watch.metrics)}
+            if num_steps == "auto":
+                settings["max_steps"] = length.end
+            checkpoints.resume(run, watch, settings)
+            if placement.agreed(run.num_steps) != run.num_steps:
+                raise InputError(
+                    f"the processes see different checkpoints in {str(checkpoint)!r}: choose a "
+                    "directory that all of them share."
+                )
+        if watch.is_due(run.num_steps):
+            watch(run.whole_state())
+        run.go(watch, checkpoints, shown)
+        with shown.compiling("the end of the run"):
+            particles = run.finished()
     if run.status != "completed":
         watch.forget_after(run.num_steps)
         warnings.warn(RunStoppedWarning(run.status), stacklevel=2)

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from nvgd._support.errors import InputError, check_positive, plain
+from nvgd._support.random_bits import random_normals
 from nvgd.targets.positions import Position
 from nvgd.targets.target import Target
 
@@ -32,7 +33,7 @@ class OwnStart(AbstractStart):
         """Draws from the model's start, or standard normal draws."""
         positions = target.model.draw_start(key, num)
         if positions is None:
-            return jax.random.normal(key, (num, target.dim))
+            return random_normals(key, (num, target.dim), jnp.zeros(()).dtype)
         return target.flatten(positions, "the starting positions of the model")
 
 
@@ -68,4 +69,4 @@ class Jittered(AbstractStart):
         """The position plus normal noise."""
         one = jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], self.position)
         centre = target.flatten(one, "the position of Jittered, repeated for every particle,")
-        return centre + self.scale * jax.random.normal(key, (num, target.dim), centre.dtype)
+        return centre + self.scale * random_normals(key, (num, target.dim), centre.dtype)

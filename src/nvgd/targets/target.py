@@ -12,9 +12,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
-from jaxtyping import Array, Float, PyTree
+from jaxtyping import Array, Float, Int, PyTree
 
-from nvgd._support.compilation import compiled
+from nvgd._support.compilation import Form, Program, compiled
 from nvgd._support.errors import (
     InputError,
     check_callable,
@@ -280,10 +280,47 @@ class Target(eqx.Module):
         return f"Target({', '.join(parts)})"
 
 
-@compiled
-def evaluate(target: Target, particles: Float[Array, "n d"], batch: PyTree) -> Scores:
-    """`Target.log_densities_and_scores`, compiled: one program for all callers."""
+class Evaluation:
+    """Log densities and scores of a target, compiled: one program for all callers.
+
+    found = Evaluation(target)(particles, batch)
+    """
+
+    def __init__(self, target: Target):
+        self._form = Form(target)
+
+    def __call__(
+        self, particles: Float[Array, "n d"], batch: PyTree = None, step: int | None = None
+    ) -> Scores:
+        """`Target.log_densities_and_scores`.
+
+        Arguments:
+            batch: data rows, or the output of `AbstractBatches.take` for several steps.
+            step: which of these steps, if there are several.
+        """
+        return _evaluate(self._form, step is None, self._form.arrays, particles, batch, step)
+
+
+def evaluate(target: Target, particles: Float[Array, "n d"], batch: PyTree = None) -> Scores:
+    """Log densities and scores of a target, compiled (`Evaluation`)."""
+    return Evaluation(target)(particles, batch)
+
+
+def _log_densities_and_scores(
+    form: Form,
+    is_batch: bool,
+    arrays: list[Array],
+    particles: Float[Array, "n d"],
+    batch: PyTree,
+    step: Int[Array, ""] | None,
+) -> Scores:
+    target: Target = form.tree(arrays)
+    if not is_batch:
+        batch = target.batch(jax.tree.map(lambda leaf: leaf[step], batch))
     return target.log_densities_and_scores(particles, batch)
+
+
+_evaluate = Program(_log_densities_and_scores, 2)
 
 
 @compiled

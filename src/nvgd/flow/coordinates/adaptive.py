@@ -12,10 +12,8 @@ from nvgd._support.particle_groups import even_selection
 from nvgd._support.robust import (
     can_fit_scatter,
     coordinate_scales,
-    median,
-    scale_about_zero,
     student_scatter,
-    whiten,
+    typical_size,
 )
 from nvgd._support.trees import all_finite
 from nvgd.flow.coordinates.base import (
@@ -92,7 +90,8 @@ class Adaptive(AbstractCoordinates[AdaptiveState | NoSearch | None]):
         if is_noisy:
             return NoSearch()
         zeros = jnp.zeros(dim, particles.dtype)
-        frame = DriverFrame.affine(zeros, jnp.eye(dim, dtype=particles.dtype))
+        identity = jnp.eye(dim, dtype=particles.dtype)
+        frame = DriverFrame.without_driver(AffineFrame(zeros, identity, identity))
         return AdaptiveState(frame, zeros, jnp.array(False))
 
     def fit(self, particles, scores, state, *, step):
@@ -100,7 +99,7 @@ class Adaptive(AbstractCoordinates[AdaptiveState | NoSearch | None]):
         if state is None:
             return DiagonalFrame(*coordinate_scales(particles)), None
         if isinstance(state, NoSearch):
-            return AffineFrame(*student_scatter(particles, COARSE)), state
+            return AffineFrame.of(*student_scatter(particles, COARSE)), state
         # At first in every step, while the particles move fast.
         is_due = (step % self.search_every == 0) | (step < self.search_every)
         shown = even_selection(particles), even_selection(scores)
@@ -114,7 +113,7 @@ class Adaptive(AbstractCoordinates[AdaptiveState | NoSearch | None]):
         if not isinstance(state, AdaptiveState):
             return super().settled(particles, scores, state)
         expressed, _ = state.frame.express(particles, scores)
-        return _ComposedFrame(state.frame, AffineFrame(*student_scatter(expressed, FINE)))
+        return _ComposedFrame(state.frame, AffineFrame.of(*student_scatter(expressed, FINE)))
 
 
 def _search(
@@ -125,17 +124,15 @@ def _search(
     The candidates are no driver, the driver in use, a newly found driver, and a driver whose
     direction lies between the previous and the newly found one.
     """
-    centre, lower = student_scatter(particles, COARSE)
+    whitened = AffineFrame.of(*student_scatter(particles, COARSE))
     old, _ = state.frame.express(particles, scores)
     # Slopes are per standard deviation of t, which changes as the particles move.
-    slopes = jnp.clip(
-        state.frame.slopes * scale_about_zero(old[:, 0] - median(old[:, 0])), -3.0, 3.0
-    )
+    slopes = jnp.clip(state.frame.slopes * typical_size(old[:, 0] - jnp.mean(old[:, 0])), -3.0, 3.0)
     inertia = jnp.array([0.0, 0.8], particles.dtype)
     found = find_driver(
-        particles, scores, centre, lower, state.covector, slopes, state.is_known, inertia
+        particles, scores, whitened, state.covector, slopes, state.is_known, inertia
     )
-    none = DriverFrame.affine(centre, lower)
+    none = DriverFrame.without_driver(whitened)
     candidates = jax.tree.map(
         lambda a, b, c: jnp.concatenate([a[None], b[None], c]), none, state.frame, found
     )
@@ -154,8 +151,8 @@ def _misfit(
 ) -> Float[Array, ""]:
     """Distance of the scores from those of a standard normal, in the frame's coordinates."""
     expressed, expressed_scores = frame.express(particles, scores)
-    centre, lower = student_scatter(expressed, 2)
-    positions = jnp.clip(whiten(lower, expressed - centre), -4.0, 4.0)
-    excess = jnp.mean((positions + expressed_scores @ lower) ** 2, axis=1)
+    inner = AffineFrame.of(*student_scatter(expressed, 2))
+    positions, inner_scores = inner.express(expressed, expressed_scores)
+    excess = jnp.mean((jnp.clip(positions, -4.0, 4.0) + inner_scores) ** 2, axis=1)
     value = jnp.mean(jnp.log1p(excess))
     return jnp.where(all_finite(frame) & jnp.isfinite(value), value, jnp.inf)

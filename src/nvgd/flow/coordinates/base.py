@@ -10,7 +10,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from nvgd._support.robust import coordinate_scales, whiten
+from nvgd._support.robust import coordinate_scales, inverse_of
 
 State = TypeVar("State")
 
@@ -100,14 +100,20 @@ class Identity(AbstractCoordinates[None]):
 
 
 class AffineFrame(AbstractFrame):
-    """x = μ + Lu with a lower triangular L."""
+    """x = μ + Lu with a lower triangular L and its inverse."""
 
     centre: Float[Array, " d"]
     lower: Float[Array, "d d"]
+    inverse: Float[Array, "d d"]
+
+    @classmethod
+    def of(cls, centre: Float[Array, " d"], lower: Float[Array, "d d"]) -> "AffineFrame":
+        """The frame x = μ + Lu."""
+        return cls(centre, lower, inverse_of(lower))
 
     def express(self, particles, scores):
         """u and its score Lᵀ∇log p."""
-        return whiten(self.lower, particles - self.centre), scores @ self.lower
+        return (particles - self.centre) @ self.inverse.T, scores @ self.lower
 
     def restore(self, expressed):
         """x from u."""

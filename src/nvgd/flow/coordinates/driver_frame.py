@@ -4,60 +4,54 @@ A density is a funnel along t if, given t, the other coordinates are normal with
 and standard deviations proportional to exp(aⱼt). Hierarchical models in centred form have this
 shape, where t is the log of a group's standard deviation. The coordinates
 
-    y = L⁻¹(x − μ),  w = Hᵀy,  t = (w₁ − t₀)/τ,  wⱼ = mⱼ + cⱼt + exp(aⱼt) zⱼ
+    w = B⁻¹(x − μ),  t = w₁/τ,  wⱼ = mⱼ + cⱼt + exp(aⱼt) zⱼ
 
 make the density normal in u = (t, z).
 """
 
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from nvgd._support.robust import whiten
-from nvgd.flow.coordinates.base import AbstractFrame
+from nvgd.flow.coordinates.base import AbstractFrame, AffineFrame
 
 # The exponent is constant beyond this many standard deviations of t.
 REACH = 5.0
 
 
 class DriverFrame(AbstractFrame):
-    """x = μ + L H (t₀ + τt, m + ct + exp(at) z), as defined in the module docstring.
+    """x = μ + B (τt, m + ct + exp(at) z), as defined in the module docstring.
 
     Arguments:
-        centre, lower: μ and L.
-        rotation: H.
-        origin, unit: t₀ and τ.
+        centre, basis, inverse: μ, B and B⁻¹.
+        unit: τ.
         offsets, tilts, slopes: m, c and a.
     """
 
     centre: Float[Array, " d"]
-    lower: Float[Array, "d d"]
-    rotation: Float[Array, "d d"]
-    origin: Float[Array, ""]
+    basis: Float[Array, "d d"]
+    inverse: Float[Array, "d d"]
     unit: Float[Array, ""]
     offsets: Float[Array, " e"]
     tilts: Float[Array, " e"]
     slopes: Float[Array, " e"]
 
     @classmethod
-    def affine(cls, centre: Float[Array, " d"], lower: Float[Array, "d d"]) -> "DriverFrame":
-        """The frame x = μ + Lu, without a driver."""
-        none = jnp.zeros(len(centre) - 1, centre.dtype)
-        zero, one = jnp.zeros((), centre.dtype), jnp.ones((), centre.dtype)
-        identity = jnp.eye(len(centre), dtype=centre.dtype)
-        return cls(centre, lower, identity, zero, one, none, none, none)
+    def without_driver(cls, frame: AffineFrame) -> "DriverFrame":
+        """An affine frame in this form."""
+        none = jnp.zeros(len(frame.centre) - 1, frame.centre.dtype)
+        one = jnp.ones((), frame.centre.dtype)
+        return cls(frame.centre, frame.lower, frame.inverse, one, none, none, none)
 
     @property
     def covector(self) -> Float[Array, " d"]:
         """The gradient of t with respect to x."""
-        along = self.rotation[:, 0]
-        return jax.scipy.linalg.solve_triangular(self.lower.T, along, lower=False) / self.unit
+        return self.inverse[0] / self.unit
 
     def express(self, particles, scores):
         """(t, z), and the score of their density."""
-        rotated = whiten(self.lower, particles - self.centre) @ self.rotation
-        rotated_scores = (scores @ self.lower) @ self.rotation
-        t = (rotated[:, 0] - self.origin) / self.unit
+        rotated = (particles - self.centre) @ self.inverse.T
+        rotated_scores = scores @ self.basis
+        t = rotated[:, 0] / self.unit
         widths = jnp.exp(self.slopes * bounded_exponent(t))
         z = (rotated[:, 1:] - self.offsets - self.tilts * t[:, None]) / widths
         others = rotated_scores[:, 1:]
@@ -76,8 +70,8 @@ class DriverFrame(AbstractFrame):
         others = (
             self.offsets + self.tilts * t[:, None] + jnp.exp(self.slopes * bounded_exponent(t)) * z
         )
-        rotated = jnp.concatenate([(self.origin + self.unit * t)[:, None], others], axis=1)
-        return self.centre + (rotated @ self.rotation.T) @ self.lower.T
+        rotated = jnp.concatenate([(self.unit * t)[:, None], others], axis=1)
+        return self.centre + rotated @ self.basis.T
 
     def log_volumes(self, expressed):
         """Σⱼ aⱼt."""

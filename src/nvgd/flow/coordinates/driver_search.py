@@ -10,7 +10,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from nvgd._support.robust import median, scale_about_zero, whiten
+from nvgd._support.robust import sums, typical_size, whiten
+from nvgd.flow.coordinates.base import AffineFrame
 from nvgd.flow.coordinates.driver_frame import DriverFrame, bounded_exponent
 
 # Largest |aⱼ|: a scale that changes by more than e³ per standard deviation is implausible.
@@ -31,7 +32,6 @@ class _Split(NamedTuple):
     """Particles split along a direction into t and the other coordinates, for given slopes a."""
 
     rotation: Float[Array, "d d"]
-    origin: Float[Array, ""]
     unit: Float[Array, ""]
     offsets: Float[Array, " e"]
     tilts: Float[Array, " e"]
@@ -51,8 +51,7 @@ class _Driver(NamedTuple):
 def find_driver(
     particles: Float[Array, "n d"],
     scores: Float[Array, "n d"],
-    centre: Float[Array, " d"],
-    lower: Float[Array, "d d"],
+    whitened: AffineFrame,
     covector: Float[Array, " d"],
     slopes: Float[Array, " e"],
     is_known: Bool[Array, ""],
@@ -65,12 +64,12 @@ def find_driver(
     and fits slopes only.
 
     Arguments:
-        centre, lower: μ and L of the whitened coordinates in which the search takes place.
+        whitened: the coordinates in which the search takes place.
         covector, slopes, is_known: the previous driver, and whether there is one.
         inertia: weights of the previous driver's direction.
     """
-    given = _Given(whiten(lower, particles - centre), scores @ lower)
-    before = _unit(lower.T @ covector)
+    given = _Given(*whitened.express(particles, scores))
+    before = _unit(whitened.lower.T @ covector)
     before = jnp.where(is_known, before, _unit(-_precision_slopes(given, *given, 0.0)))
 
     def refine(i: Array, driver: _Driver) -> _Driver:
@@ -96,10 +95,9 @@ def find_driver(
         direction = jnp.where(driver.direction @ before < 0, -driver.direction, driver.direction)
         split = driver.split
         return direction, DriverFrame(
-            centre,
-            lower,
-            split.rotation,
-            split.origin,
+            whitened.centre,
+            whitened.lower @ split.rotation,
+            split.rotation.T @ whitened.inverse,
             split.unit,
             split.offsets,
             split.tilts,
@@ -122,43 +120,36 @@ def _split(given: _Given, direction: Array, slopes: Array) -> _Split:
     """Split along `direction`; regress the other coordinates on t, from particles and scores."""
     rotation = _rotation_onto(direction)
     rotated, scores = given.positions @ rotation, given.scores @ rotation
-    middle = median(rotated)
-    origin = middle[0]
-    t = rotated[:, 0] - origin
-    bound = 4 * scale_about_zero(t)
+    t = rotated[:, 0]
+    bound = 4 * typical_size(t)
     unit = jnp.std(jnp.clip(t, -bound, bound)) + TINY
     t = t / unit
     rest, others = rotated[:, 1:], scores[:, 1:]
     widths = jnp.exp(slopes * bounded_exponent(t))
     leverage = 1 / (1 + t[:, None] ** 2 / 4)
-
-    def fit(
-        values: Array, offsets: Array, tilts: Array, floor: Array | float
-    ) -> tuple[Array, Array]:
-        """Regression of the columns on t with standard deviations `widths`, reweighted twice."""
-
-        def reweigh(_: Array | int, location: tuple[Array, Array]) -> tuple[Array, Array]:
-            offsets, tilts = location
-            residuals = (values - offsets - tilts * t[:, None]) / widths
-            scaled = residuals / (scale_about_zero(residuals) + floor)
-            weights = leverage / widths**2 / (1 + scaled**2 / 4)
-            weights = weights / jnp.sum(weights, axis=0)
-            mean_t, mean = t @ weights, jnp.sum(weights * values, axis=0)
-            away = t[:, None] - mean_t
-            covariance = jnp.sum(weights * away * (values - mean), axis=0)
-            tilts = covariance / (jnp.sum(weights * away**2, axis=0) + 1e-3)
-            return mean - tilts * mean_t, tilts
-
-        return jax.lax.fori_loop(0, 2, reweigh, (offsets, tilts))
-
-    offsets, tilts = fit(rest, middle[1:], jnp.zeros_like(rest[0]), 0.0)
-    residuals = (rest - offsets - tilts * t[:, None]) / widths
+    # In whitened coordinates the others hardly depend on t, which is good enough for the metric.
+    residuals = rest / widths
     metric = _metric(residuals, others * widths)
     # For a normal density, x + Σ∇log p is the mean at every x.
     means = rest + (others * widths) @ (metric @ metric.T) * widths
-    offsets, tilts = fit(means, offsets, tilts, 1e-3 * scale_about_zero(residuals))
+    floor = 1e-3 * typical_size(residuals)
+
+    def reweigh(_: Array | int, location: tuple[Array, Array]) -> tuple[Array, Array]:
+        """Regression of the means on t with standard deviations `widths`, robust to outliers."""
+        offsets, tilts = location
+        away = (means - offsets - tilts * t[:, None]) / widths
+        weights = leverage / widths**2 / (1 + (away / (typical_size(away) + floor)) ** 2 / 4)
+        weights = weights / sums(weights)
+        mean_t, mean = t @ weights, sums(weights * means)
+        centred = t[:, None] - mean_t
+        covariance = sums(weights * centred * (means - mean))
+        tilts = covariance / (sums(weights * centred**2) + 1e-3)
+        return mean - tilts * mean_t, tilts
+
+    none = jnp.zeros_like(rest[0])
+    offsets, tilts = jax.lax.fori_loop(0, 3, reweigh, (none, none))
     residuals = rest - offsets - tilts * t[:, None]
-    return _Split(rotation, origin, unit, offsets, tilts, t, residuals, scores[:, 0], others)
+    return _Split(rotation, unit, offsets, tilts, t, residuals, scores[:, 0], others)
 
 
 def _slopes(split: _Split) -> Float[Array, " e"]:
@@ -168,7 +159,7 @@ def _slopes(split: _Split) -> Float[Array, " e"]:
     """
     t = jnp.clip(split.t, -3.0, 3.0)
     t = t - jnp.mean(t)
-    logs = jnp.log(jnp.abs(split.residuals / scale_about_zero(split.residuals)) + TINY)
+    logs = jnp.log(jnp.abs(split.residuals / typical_size(split.residuals)) + TINY)
     visible = t @ jnp.maximum(logs, -4.0) / (jnp.sum(t**2) + 0.05 * len(t))
     features = split.residuals * split.scores + 1
     response = split.unit * split.score_along + split.scores @ split.tilts
@@ -200,7 +191,7 @@ def _robust_ridge(columns: Array, response: Array, prior: Array, precision: Arra
 
     def iterate(_: Array | int, solution: Array) -> Array:
         residuals = response - columns @ solution
-        scale = scale_about_zero(residuals) + 1e-6
+        scale = typical_size(residuals) + 1e-6
         weighted = columns / (1 + (residuals / (2 * scale)) ** 2)[:, None]
         matrix = weighted.T @ columns
         ridge = precision * scale**2 + 1e-5 * jnp.diag(matrix) + TINY
@@ -216,7 +207,7 @@ def _metric(residuals: Float[Array, "n e"], scores: Float[Array, "n e"]) -> Floa
     A # B⁻¹ is the geometric mean of the matrices. If scores are −P times residuals, as for a normal
     density, WWᵀ is P⁻¹ exactly, for any number and any distribution of the particles.
     """
-    widths, heights = jnp.split(scale_about_zero(jnp.concatenate([residuals, scores], axis=1)), 2)
+    widths, heights = jnp.split(typical_size(jnp.concatenate([residuals, scores], axis=1)), 2)
     residuals, scores = residuals / widths, scores / heights
     squares = jnp.mean(residuals**2, axis=1) + jnp.mean(scores**2, axis=1)
     weights = 1 / (1 + squares / 2)

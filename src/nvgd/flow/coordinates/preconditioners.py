@@ -45,7 +45,7 @@ class Preconditioned(AbstractCoordinates[None]):
         """The frame x = Lu."""
         del scores, state, step
         lower = self.lower.astype(particles.dtype)
-        return AffineFrame(jnp.zeros_like(particles[0]), lower), None
+        return AffineFrame.of(jnp.zeros_like(particles[0]), lower), None
 
 
 class Whitened(AbstractCoordinates[None]):
@@ -68,7 +68,7 @@ class Whitened(AbstractCoordinates[None]):
         """Mean, and Cholesky factor of the covariance."""
         del scores, state, step
         mean = jnp.mean(particles, axis=0)
-        return AffineFrame(mean, jnp.linalg.cholesky(_covariance(particles, particles))), None
+        return AffineFrame.of(mean, jnp.linalg.cholesky(_covariance(particles, particles))), None
 
 
 class Curved(AbstractCoordinates[None]):
@@ -114,7 +114,7 @@ class Curved(AbstractCoordinates[None]):
         sizes = jnp.abs(values)
         sizes = jnp.maximum(sizes, jnp.finfo(sizes.dtype).eps * jnp.max(sizes))
         lower = jnp.linalg.cholesky((vectors / sizes) @ vectors.T)
-        return AffineFrame(jnp.mean(particles, axis=0), lower), None
+        return AffineFrame.of(jnp.mean(particles, axis=0), lower), None
 
     def extra_gradients(self, num_particles, dim):
         """One matrix of second derivatives costs d gradients."""

@@ -60,6 +60,8 @@ class Capabilities(NamedTuple):
     """Whether the direction targets p to a power other than one."""
     evaluates_target: bool = False
     """Whether `fit` evaluates further scores of the target."""
+    trains: bool = False
+    """Whether `fit` trains a network, which takes long to compile."""
 
 
 class AbstractDirection(eqx.Module, Generic[State]):

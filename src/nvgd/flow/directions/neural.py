@@ -138,7 +138,7 @@ class Neural(AbstractDirection[NeuralState]):
     @property
     def capabilities(self):
         """The witness is a field, defined at every position."""
-        return Capabilities(has_field=True)
+        return Capabilities(has_field=True, trains=True)
 
     def train(
         self,

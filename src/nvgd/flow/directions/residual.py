@@ -98,7 +98,7 @@ class Residual(AbstractDirection[ResidualState]):
     @property
     def capabilities(self):
         """No field, because ranks are defined at the particles only."""
-        return Capabilities()
+        return Capabilities(trains=True)
 
     def _evidence(
         self, particles: Array, scores: Array, network: NeuralState, key: PRNGKeyArray
@@ -145,16 +145,13 @@ def affine_discrepancy(
     versa. The result is a lower bound of the discrepancy, about zero or below at convergence.
     """
     is_even = jnp.arange(len(particles)) % 2 == 0
-
-    def on_the_others(is_fitted: Array) -> Array:
-        weights = is_fitted.astype(particles.dtype)
-        weights = weights / jnp.sum(weights)
-        means, mean_scores = weights @ particles, weights @ scores
-        # The term 1/n shrinks the witness, which keeps it stable with very few particles.
-        variances = weights @ (particles - means) ** 2 + 1 / len(particles)
-        slopes = (weights @ ((particles - means) * scores) + 1) / variances
-        values = slopes * (particles - means) + mean_scores
-        terms = jnp.sum(values * (scores - 0.5 * values) + slopes, axis=-1)
-        return jnp.mean(terms, where=~is_fitted)
-
-    return 0.5 * (on_the_others(is_even) + on_the_others(~is_even))
+    is_fitted = jnp.stack([is_even, ~is_even])
+    weights = is_fitted / jnp.sum(is_fitted, axis=1, keepdims=True, dtype=particles.dtype)
+    means, mean_scores = weights @ particles, weights @ scores
+    away = particles - means[:, None]
+    # The term 1/n shrinks the witness, which keeps it stable with very few particles.
+    variances = jnp.sum(weights[..., None] * away**2, axis=1) + 1 / len(particles)
+    slopes = (jnp.sum(weights[..., None] * away * scores, axis=1) + 1) / variances
+    values = slopes[:, None] * away + mean_scores[:, None]
+    terms = jnp.sum(values * (scores - 0.5 * values) + slopes[:, None], axis=-1)
+    return jnp.mean(terms, where=~is_fitted)

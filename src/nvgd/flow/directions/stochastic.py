@@ -64,7 +64,7 @@ class Stochastic(AbstractDirection[NeuralState]):
     @property
     def capabilities(self):
         """The witness is a field; training evaluates further scores."""
-        return Capabilities(has_field=True, evaluates_target=True)
+        return Capabilities(has_field=True, evaluates_target=True, trains=True)
 
     def extra_gradients(self, num_particles):
         """One per particle and batch."""

@@ -25,6 +25,11 @@ class AbstractMover(eqx.Module, Generic[State]):
     rescues: ClassVar[bool] = False
     """Whether the mover brings back particles whose log density is not finite."""
 
+    @property
+    def evaluates_target(self) -> bool:
+        """Whether a move evaluates the target."""
+        return False
+
     @abstractmethod
     def init(self, particles: Float[Array, "n d"]) -> State:
         """State for the first move."""

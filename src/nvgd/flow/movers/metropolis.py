@@ -1,10 +1,10 @@
 """Metropolis–Hastings moves, which leave the target invariant."""
 
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from nvgd._support.errors import InputError
+from nvgd._support.random_bits import random_normals, random_uniforms
 from nvgd.flow.movers.base import AbstractMover
 from nvgd.flow.movers.plain import AbstractAroundEuler
 
@@ -32,6 +32,11 @@ class Metropolis(AbstractAroundEuler[Float[Array, ""]]):
             "on its past, caps on all particles)",
         )
 
+    @property
+    def evaluates_target(self):
+        """Always."""
+        return True
+
     def init(self, particles):
         """Acceptance rate zero."""
         return jnp.zeros((), particles.dtype)
@@ -41,12 +46,11 @@ class Metropolis(AbstractAroundEuler[Float[Array, ""]]):
         del state
         particles, field = aim.particles, aim.field
         assert field is not None  # `check_parts` rejects directions without a field
-        noise_key, uniform_key = jax.random.split(key)
         rows = field.rows(len(particles))
         here, size = particles[rows], self.euler.size(step, particles.dtype)
         forward = self.euler.drift(here, aim.velocities[rows], step)
         variance = 2 * aim.noise_share * size
-        noise = jax.random.normal(noise_key, here.shape, here.dtype)
+        noise = random_normals(key, here.shape, here.dtype, 0)
         there = forward + jnp.sqrt(variance) * noise
 
         found = aim.view.evaluate(there)
@@ -55,7 +59,7 @@ class Metropolis(AbstractAroundEuler[Float[Array, ""]]):
         # log q(x|x') − log q(x'|x), without the common constant.
         gain += 0.5 * jnp.sum(noise**2, axis=1)
         gain -= 0.5 * jnp.sum((here - backward) ** 2, axis=1) / variance
-        threshold = jnp.log(jax.random.uniform(uniform_key, gain.shape, gain.dtype))
+        threshold = jnp.log(random_uniforms(key, gain.shape, gain.dtype, 1))
         is_accepted = (threshold < gain) & found.is_finite
         moved = jnp.where(is_accepted[:, None], there, here)
         return particles.at[rows].set(moved), jnp.mean(is_accepted.astype(particles.dtype))

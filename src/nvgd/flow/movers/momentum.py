@@ -3,11 +3,11 @@
 from typing import ClassVar
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from nvgd._support.errors import InputError, check_share, check_step_size, plain
+from nvgd._support.random_bits import random_normals
 from nvgd.flow.movers.base import AbstractMover, check_fixed
 from nvgd.flow.movers.plain import Euler, StepSize
 
@@ -47,7 +47,7 @@ class Momentum(AbstractMover[Float[Array, "n d"]]):
         """Update the momentum, then move by it."""
         size = Euler(self.step_size).size(step, aim.particles.dtype)
         pull = size * aim.velocities
-        noise = jax.random.normal(key, pull.shape, pull.dtype)
+        noise = random_normals(key, pull.shape, pull.dtype)
         pull = pull + jnp.sqrt(2 * aim.noise_share * size * (1 - self.momentum)) * noise
         state = self.momentum * state + pull
         return aim.particles + state, state

@@ -3,11 +3,11 @@
 from typing import NamedTuple
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from nvgd._support.errors import InputError, check_count, check_fraction, plain
+from nvgd._support.random_bits import random_normals
 from nvgd.flow.aim import check_batches
 from nvgd.flow.movers.base import AbstractMover, check_fixed
 from nvgd.flow.movers.plain import AbstractAroundEuler
@@ -59,6 +59,11 @@ class NoiseAware(AbstractAroundEuler[NoiseAwareState]):
         check_count("num_parts", self.num_parts, minimum=2)
         check_fraction("memory", self.memory)
 
+    @property
+    def evaluates_target(self):
+        """Always."""
+        return True
+
     def init(self, particles):
         """No estimate yet."""
         dim = particles.shape[1]
@@ -66,7 +71,7 @@ class NoiseAware(AbstractAroundEuler[NoiseAwareState]):
 
     def __call__(self, aim, state, *, step, key):
         """Estimate the covariance of the scores, then step with the remaining noise."""
-        particles, noise_share, target = aim.particles, aim.noise_share, aim.view.target
+        particles, noise_share, target = aim.particles, aim.noise_share, aim.view.shown
         parts = aim.view.parts(particles, self.num_parts)
         scores = jnp.mean(parts, axis=0)
         seen = (target.batch_size or 0) / target.num_rows
@@ -87,9 +92,8 @@ class NoiseAware(AbstractAroundEuler[NoiseAwareState]):
         if noise_share < 1:
             surplus = jnp.maximum(brought - noise_share, 0.0) / (1 - noise_share)
             repulsion = (1 - jnp.minimum(surplus, 1.0)) * repulsion
-        noise = jnp.sqrt(2 * injected / size) * jax.random.normal(
-            key, particles.shape, particles.dtype
-        )
+        noise = random_normals(key, particles.shape, particles.dtype)
+        noise = jnp.sqrt(2 * injected / size) * noise
         moved = particles + size * (scores + (repulsion + noise) @ axes.T)
         return moved, NoiseAwareState(covariance, state.num_steps + 1)
 

@@ -3,12 +3,12 @@
 from typing import ClassVar
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Int, PyTree
 
 from nvgd._support.errors import InputError, check_step_size, check_transformation, plain
+from nvgd._support.random_bits import random_normals
 from nvgd.flow.movers.base import AbstractMover, State
 
 StepSize = float | Float[Array, ""] | optax.Schedule
@@ -48,7 +48,7 @@ class Euler(AbstractMover[None]):
         del state
         moved = self.drift(aim.particles, aim.velocities, step)
         if aim.noise_share:
-            noise = jax.random.normal(key, moved.shape, moved.dtype)
+            noise = random_normals(key, moved.shape, moved.dtype)
             moved = moved + jnp.sqrt(2 * aim.noise_share * self.size(step, moved.dtype)) * noise
         return moved, None
 

@@ -10,8 +10,9 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from nvgd._support.errors import InputError, check_count, check_kind, plain
 from nvgd._support.particle_groups import by_group, num_groups
+from nvgd._support.random_bits import random_indices, random_normals, random_uniforms
 from nvgd._support.resampling import systematic
-from nvgd._support.robust import can_fit_scatter, median, quantile
+from nvgd._support.robust import can_fit_scatter, median, quantiles
 from nvgd.flow.aim import Aim
 from nvgd.flow.movers.base import AbstractMover, check_memoryless
 from nvgd.flow.movers.metropolis import Metropolis
@@ -33,6 +34,8 @@ EAGERNESS = 0.2
 MOST_DIMENSIONS = 10
 # Largest change of a particle's log weight in one resampling.
 LARGEST_CHANGE = 1.0
+# Streams of the key, for choices among particles and for their jitter.
+CHOICE_STREAM, JITTER_STREAM = 0, 1
 
 
 class Reborn(AbstractMover[Any]):
@@ -70,6 +73,11 @@ class Reborn(AbstractMover[Any]):
                 "accepts, copies or remembers them: give Capped(), Optax(...) or Euler(step_size)."
             )
 
+    @property
+    def evaluates_target(self):
+        """Whether the inner mover does."""
+        return self.mover.evaluates_target
+
     def init(self, particles):
         """State of the inner mover."""
         return self.mover.init(particles)
@@ -98,14 +106,13 @@ class Reborn(AbstractMover[Any]):
 
     def __call__(self, aim, state, *, step, key):
         """One step of the inner mover, then rebirths or resampling if due."""
-        rebirth_key, resampling_key = jax.random.split(key)
-        moved, state = self.mover(aim, state, step=step, key=jax.random.fold_in(key, 2))
+        moved, state = self.mover(aim, state, step=step, key=jax.random.fold_in(key, 0))
         phase, done = step % self.every, step / self.horizon
         log_densities = aim.log_densities
         is_lost = jnp.any(jnp.isneginf(log_densities))
         moved = jax.lax.cond(
             (phase == self.every - 1) | is_lost,
-            lambda: _reborn(moved, log_densities, done, rebirth_key),
+            lambda: _reborn(moved, log_densities, done, key),
             lambda: moved,
         )
         if not self._can_resample(aim):
@@ -114,10 +121,10 @@ class Reborn(AbstractMover[Any]):
         # follows rebirths in the same step: log densities are those before the move.
         is_due = (phase == self.every // 2 - 1) & ~is_lost
         is_due = is_due & (step // self.every >= EARLIEST) & (done < LATEST)
-        volumes = aim.view.frame.log_volumes(moved)
+        volumes = aim.frame.log_volumes(moved)
         moved = jax.lax.cond(
             is_due,
-            lambda: _resampled(moved, log_densities + volumes, resampling_key),
+            lambda: _resampled(moved, log_densities + volumes, key),
             lambda: moved,
         )
         return moved, state
@@ -136,15 +143,13 @@ def _reborn(
 ) -> Float[Array, "n d"]:
     """Move stranded particles next to good ones of their group, with jitter of scale ½."""
     num_particles, dim = particles.shape
-    choice_key, jitter_key = jax.random.split(key)
     # Finite, so that the differences below are.
     finite = jnp.maximum(log_densities, jnp.finfo(log_densities.dtype).min / 4)
-    middle = median(finite)
-    upper = quantile(finite, 0.9) - middle
-    is_stranded = middle - log_densities > jnp.maximum(10.0 + 5.0 * dim, 5 * upper)
+    middle, high = quantiles(finite, 0.5, 0.9)
+    is_stranded = middle - log_densities > jnp.maximum(10.0 + 5.0 * dim, 5 * (high - middle))
     is_stranded = (is_stranded & (done < LATEST)) | jnp.isneginf(log_densities)
     group_size = num_particles // num_groups(num_particles)
-    picked = jax.random.randint(choice_key, (num_particles, 8), 0, group_size)
+    picked = random_indices(key, (num_particles, 8), group_size, CHOICE_STREAM)
 
     def best(picked: Int[Array, "m 8"], particles: Array, log_densities: Array) -> Array:
         """The best of eight random particles, which is rarely one of the worse half."""
@@ -152,7 +157,7 @@ def _reborn(
         return particles[jnp.take_along_axis(picked, first[:, None], axis=1)[:, 0]]
 
     chosen = by_group(best, picked, particles, log_densities)
-    jitter = 0.5 * jax.random.normal(jitter_key, particles.shape, particles.dtype)
+    jitter = 0.5 * random_normals(key, particles.shape, particles.dtype, JITTER_STREAM)
     return jnp.where(is_stranded[:, None], chosen + jitter, particles)
 
 
@@ -168,16 +173,15 @@ def _resampled(
     log q = −d log r.
     """
     dim = particles.shape[1]
-    copy_key, jitter_key = jax.random.split(key)
     others = particles[:MOST_NEIGHBOURS]
     squares = jnp.sum(others**2, axis=1)[:, None] + jnp.sum(particles**2, axis=1)
     squares = jnp.maximum(squares - 2 * others @ particles.T, 0.0)
     # A particle is its own nearest neighbour.
-    radii = jnp.sqrt(quantile(squares, min(1.0, (NEIGHBOURS + 1) / len(others)))) + 1e-6
+    radii = jnp.sqrt(_smallest(squares, min(NEIGHBOURS + 1, len(others)))) + 1e-6
     excess = -dim * jnp.log(radii) - jnp.maximum(log_densities, -1e30)
     excess = EAGERNESS * (excess - median(excess))
     weights = jnp.exp(-jnp.clip(excess, -LARGEST_CHANGE, LARGEST_CHANGE))
-    offset = jax.random.uniform(copy_key, (), particles.dtype)
+    offset = random_uniforms(key, (), particles.dtype, CHOICE_STREAM)
 
     def drawn(weights: Array, particles: Array, radii: Array) -> tuple[Array, Array]:
         """The group's survivors, and the scale of their jitter: zero unless they are copies."""
@@ -186,8 +190,17 @@ def _resampled(
         return particles[chosen], jnp.where(is_copy, radii[chosen], 0.0)
 
     survivors, distances = by_group(drawn, weights, particles, radii)
-    jitter = jax.random.normal(jitter_key, particles.shape, particles.dtype)
+    jitter = random_normals(key, particles.shape, particles.dtype, JITTER_STREAM)
     return survivors + 0.3 * jitter * (distances / jnp.sqrt(float(dim)))[:, None]
+
+
+def _smallest(values: Float[Array, "m n"], k: int) -> Float[Array, " n"]:
+    """The k-th smallest of the different values in each column; a sort would take much longer."""
+
+    def drop(_: Array | int, values: Array) -> Array:
+        return jnp.where(values <= jnp.min(values, axis=0), jnp.inf, values)
+
+    return jnp.min(jax.lax.fori_loop(0, k - 1, drop, values), axis=0)
 
 
 def onto_nearest(particles: np.ndarray, is_lost: np.ndarray) -> np.ndarray:
