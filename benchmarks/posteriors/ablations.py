@@ -21,10 +21,10 @@ class RobustWhitening(AbstractCoordinates[None]):
         """Nothing to remember."""
         del particles, is_noisy
 
-    def fit(self, particles, scores, state, *, step):
+    def fit(self, particles, scores, state):
         """Whitened by a Student-t fit."""
-        del scores, state, step
-        return AffineFrame.of(*student_scatter(particles, 4)), None
+        del scores, state
+        return AffineFrame.of(*student_scatter(particles, 4))
 
 
 def _with_mover(mover: AbstractMover) -> nvgd.ParticleFlow:

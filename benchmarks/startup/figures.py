@@ -30,6 +30,8 @@ STYLES = {
     ("nutpie_pymc", COLD): ("nutpie, PyMC model", "#E69F00", "*"),
     ("pymc_nuts", COLD): ("PyMC NUTS", "#000000", "h"),
 }
+# Larger ratios are drawn here, with their value below.
+MOST = 100.0
 TICKS = [digit * 10.0**power for power in range(-2, 5) for digit in (1, 2, 5)]
 
 
@@ -77,7 +79,7 @@ def _point(axes: Axes, own: Sequence[Record], style: tuple[str, str]) -> bool:
     if not runs or not math.isfinite(energy_ratio(runs)):
         return False
     _, colour, marker = STYLES[style]
-    quality = energy_ratio(runs)
+    quality = min(energy_ratio(runs), MOST)
     cold, warm = (median(runs, name) for name in ("cpu_seconds", "second_cpu_seconds"))
     assert cold is not None
     assert warm is not None
@@ -86,6 +88,9 @@ def _point(axes: Axes, own: Sequence[Record], style: tuple[str, str]) -> bool:
         {"markersize": 8} if state == COLD else {"markersize": 7, "markeredgecolor": "white"}
     )
     axes.plot([cold], [quality], color=colour, marker=marker, linestyle="", **edge)
+    if energy_ratio(runs) > MOST:
+        text = f"↑ {energy_ratio(runs):.0e}"
+        axes.annotate(text, (cold, quality), (0, -14), textcoords="offset points", ha="center")
     if state == COLD:
         axes.plot([warm, cold], [quality] * 2, color=colour, linewidth=0.6, alpha=0.6)
         axes.plot([warm], [quality], color=colour, marker=marker, fillstyle="none", linestyle="")

@@ -98,7 +98,7 @@ def test_curvature_is_that_of_the_target_whoever_computes_it():
 
     _, scores = TARGET.log_densities_and_scores(PARTICLES)
     for information in (None, coordinates.hessian_information(TARGET)):
-        frame, _ = coordinates.Curved(information).fit(PARTICLES, scores, None, step=jnp.array(0))
+        frame = coordinates.Curved(information).fit(PARTICLES, scores, None)
         lower = frame.restore(jnp.eye(2)) - frame.restore(jnp.zeros((2, 2)))
         assert np.allclose(lower.T @ lower, DENSITY.covariance, atol=1e-4)
 
@@ -193,7 +193,7 @@ def test_the_discrepancy_of_a_batch_is_an_unbiased_estimate():
 @pytest.mark.parametrize("independent", [False, True])
 def test_refreshed_batches_give_unbiased_scores(independent):
     target = batched()
-    frame, _ = coordinates.Identity().fit(PARTICLES, PARTICLES, None, step=jnp.array(0))
+    frame = coordinates.Identity().fit(PARTICLES, PARTICLES, None)
     view = TargetView.of(target, None, frame)
     keys = jax.random.split(jax.random.key(0), 2000)
     scores = jax.vmap(lambda k: view.refreshed(PARTICLES, independent=independent, key=k))(keys)

@@ -20,7 +20,7 @@ def aim_of(particles, velocities, log_densities=None, *, noise_share=0.0, is_noi
             "batch_size": 2,
         }
     target = nvgd.Target(lambda x: -0.5 * x @ x, dim=dim, **data)
-    frame, _ = Identity().fit(particles, particles, None, step=jnp.array(0))
+    frame = Identity().fit(particles, particles, None)
     return Aim(
         particles,
         velocities,

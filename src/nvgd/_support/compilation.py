@@ -17,9 +17,9 @@ LEAST_SECONDS = 0.1
 # One program of a run takes about 1,400 of the 65,530 memory maps that Linux grants a process.
 MOST_PROGRAMS = 16
 
-# Without these, more than half of the compilation time goes to optimising loops over a few hundred
-# numbers.
-QUICKLY = {"xla_backend_optimization_level": 1, "xla_cpu_use_fusion_emitters": False}
+# For the library's own programs, whose operations are many and small: most of the compilation time
+# would go to optimising loops over a few hundred numbers.
+QUICKLY = {"xla_cpu_use_fusion_emitters": False, "xla_cpu_prefer_vector_width": 128}
 
 Inputs = ParamSpec("Inputs")
 Output = TypeVar("Output")
@@ -42,12 +42,15 @@ class Program:
     Arguments:
         function: called with the constants, then with pytrees of arrays.
         num_constants: number of constants.
-        quickly: compile with less optimisation, in half the time. For the library's own programs,
-            whose operations are many and small; they are hardly slower.
+        effort: XLA's optimisation level. With 1, programs of many small operations compile in half
+            the time and are hardly slower; with 0, in an eighth of the time, for programs that run
+            rarely. XLA's own choice if omitted.
     """
 
-    def __init__(self, function: Callable[..., Any], num_constants: int, *, quickly: bool = False):
-        self._function, self._num_constants, self._quickly = function, num_constants, quickly
+    def __init__(
+        self, function: Callable[..., Any], num_constants: int, *, effort: int | None = None
+    ):
+        self._function, self._num_constants, self._effort = function, num_constants, effort
         self._jitted: Any = None
 
     def __call__(self, *args: Any) -> Any:
@@ -57,15 +60,15 @@ class Program:
             self._jitted = jax.jit(
                 self._function,
                 static_argnums=tuple(range(self._num_constants)),
-                compiler_options=_quick_options() if self._quickly else None,
+                compiler_options=None if self._effort is None else _options(self._effort),
             )
             _caches.append(self._jitted)
         return self._jitted(*args)
 
 
 def quickly_compiled(function: Callable[Inputs, Output]) -> Callable[Inputs, Output]:
-    """`compiled`, with less optimisation (`Program`)."""
-    program = Program(lambda form, arrays: _called(function, form.tree(arrays)), 1, quickly=True)
+    """`compiled`, with the least optimisation, for programs that run once or twice in a run."""
+    program = Program(lambda form, arrays: _called(function, form.tree(arrays)), 1, effort=0)
 
     @functools.wraps(function)
     def call(*args: Inputs.args, **kwargs: Inputs.kwargs) -> Output:
@@ -127,17 +130,18 @@ def make_room() -> None:
 
 
 @functools.cache
-def _quick_options() -> dict[str, Any]:
-    """The options of `QUICKLY` that this version of XLA knows."""
+def _options(effort: int) -> dict[str, Any]:
+    """The options for this effort that this version of XLA knows."""
 
-    def is_known(name: str) -> bool:
+    def is_known(name: str, value: Any) -> bool:
         try:
-            jax.jit(lambda: 0, compiler_options={name: QUICKLY[name]}).lower().compile()
+            jax.jit(lambda: 0, compiler_options={name: value}).lower().compile()
         except (jax.errors.JaxRuntimeError, ValueError):
             return False
         return True
 
-    return {name: value for name, value in QUICKLY.items() if is_known(name)}
+    wanted = {"xla_backend_optimization_level": effort, **QUICKLY}
+    return {name: value for name, value in wanted.items() if is_known(name, value)}
 
 
 def keep_compiled_programs() -> None:

@@ -33,25 +33,43 @@ def random_words(
     return _mixed(words)
 
 
+def random_numbers(
+    key: PRNGKeyArray,
+    normal_shape: tuple[int, ...],
+    uniform_shape: tuple[int, ...],
+    dtype: jnp.dtype,
+    stream: Int[Array, ""] | int = 0,
+) -> tuple[Float[Array, "..."], Float[Array, "..."]]:
+    """Standard normal numbers by the method of Box and Muller, and numbers uniform on (0, 1).
+
+    Both come from one pass of the generator; streams of a key are independent.
+    """
+    num_normals, num_uniforms = math.prod(normal_shape), math.prod(uniform_shape)
+    num_pairs = (num_normals + 1) // 2
+    words = _threefry(key, num_pairs + (num_uniforms + 1) // 2, stream)
+    first, second = (_fractions(side, dtype) for side in words)
+    length, angle = jnp.sqrt(-2 * jnp.log(first[:num_pairs])), 2 * math.pi * second[:num_pairs]
+    normals = jnp.concatenate([length * jnp.cos(angle), length * jnp.sin(angle)])
+    uniforms = jnp.concatenate([first[num_pairs:], second[num_pairs:]])
+    return (
+        normals[:num_normals].reshape(normal_shape),
+        uniforms[:num_uniforms].reshape(uniform_shape),
+    )
+
+
 @functools.partial(jax.jit, static_argnames=("shape", "dtype"))
 def random_normals(
     key: PRNGKeyArray, shape: tuple[int, ...], dtype: jnp.dtype, stream: Int[Array, ""] | int = 0
 ) -> Float[Array, "..."]:
-    """Standard normal numbers by the method of Box and Muller; streams of a key are independent."""
-    size = math.prod(shape)
-    radius, angle = (_fractions(words, dtype) for words in _threefry(key, (size + 1) // 2, stream))
-    length, angle = jnp.sqrt(-2 * jnp.log(radius)), 2 * math.pi * angle
-    pairs = jnp.concatenate([length * jnp.cos(angle), length * jnp.sin(angle)])
-    return pairs[:size].reshape(shape)
+    """Standard normal numbers; streams of a key are independent."""
+    return random_numbers(key, shape, (0,), dtype, stream)[0]
 
 
 def random_uniforms(
     key: PRNGKeyArray, shape: tuple[int, ...], dtype: jnp.dtype, stream: Int[Array, ""] | int = 0
 ) -> Float[Array, "..."]:
     """Numbers uniform on (0, 1), without the ends; streams of a key are independent."""
-    size = math.prod(shape)
-    words = jnp.concatenate(_threefry(key, (size + 1) // 2, stream))
-    return _fractions(words[:size], dtype).reshape(shape)
+    return random_numbers(key, (0,), shape, dtype, stream)[1]
 
 
 def random_indices(

@@ -10,9 +10,7 @@ from jaxtyping import Array, Float
 
 from nvgd._support.particle_groups import even_selection
 
-# Standard deviation of a normal distribution in units of its median absolute deviation.
-DEVIATIONS = 1.4826
-# The same in units of the distance between the quartiles.
+# Standard deviation of a normal distribution in units of the distance between its quartiles.
 QUARTILES = 0.7413
 # Mean of log|z| for a standard normal z.
 LOG_OF_NORMAL = -0.6352
@@ -21,7 +19,7 @@ DEGREES_OF_FREEDOM = 4.0
 # Correlations are shrunk towards zero by this factor, so that the scatter stays invertible.
 SHRINKAGE = 0.02
 # Number of particles whose medians and quartiles start the fit.
-NUM_STARTING = 128
+NUM_STARTING = 64
 # Fewest particles per dimension for an estimate of the full scatter.
 PARTICLES_PER_DIMENSION = 1.25
 
@@ -50,19 +48,17 @@ def sums(values: Float[Array, "n ..."]) -> Float[Array, "..."]:
     return jnp.ones(len(values), values.dtype) @ values
 
 
-def scale_about_zero(values: Float[Array, "n ..."]) -> Float[Array, "..."]:
-    """Robust standard deviation about zero, from the median absolute value; never zero."""
-    return DEVIATIONS * median(jnp.abs(values)) + jnp.finfo(values.dtype).tiny ** 0.5
-
-
 def typical_size(values: Float[Array, "n ..."]) -> Float[Array, "..."]:
-    """Robust standard deviation about zero, from the mean of log|v|; never zero.
-
-    Less exact than `scale_about_zero` if many values are near zero, and several times faster.
-    """
+    """Robust standard deviation about zero, from the mean of log|v|; never zero."""
     tiny = jnp.finfo(values.dtype).tiny ** 0.5
     logs = jnp.log(jnp.abs(values) + tiny)
     return jnp.exp(sums(logs) / len(values) - LOG_OF_NORMAL)
+
+
+def robust_mean(values: Float[Array, "n ..."]) -> Float[Array, "..."]:
+    """Mean over the first axis, with Cauchy weights against values far beyond the typical size."""
+    weights = 1 / (1 + (values / (3 * typical_size(values))) ** 2)
+    return sums(weights * values) / sums(weights)
 
 
 def inverse_of(lower: Float[Array, "d d"]) -> Float[Array, "d d"]:
@@ -97,7 +93,7 @@ def student_scatter(
     """Centre μ and lower triangular L of a multivariate Student-t fit with scatter LLᵀ.
 
     Runs fixed-point iterations of the likelihood equations, starting from the medians and robust
-    standard deviations of at most 128 particles' coordinates. L is scaled so that the median of
+    standard deviations of at most 64 particles' coordinates. L is scaled so that the median of
     |L⁻¹(v − μ)|² is that of a χ² distribution with d degrees of freedom.
     """
     dim = values.shape[1]

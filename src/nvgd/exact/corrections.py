@@ -14,7 +14,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from nvgd._support.compilation import quickly_compiled
 from nvgd._support.particle_groups import even_selection
-from nvgd._support.random_bits import random_indices, random_normals, random_uniforms
+from nvgd._support.random_bits import random_indices, random_numbers
 from nvgd.exact import jumps
 from nvgd.exact.final_choice import flow_unless_wrong
 from nvgd.flow.coordinates.base import AbstractCoordinates, AbstractFrame
@@ -50,24 +50,30 @@ MOST_REJECTIONS = 100
 # Number of states of the second half that are kept for the final choice.
 NUM_SNAPSHOTS = 8
 # Streams of a step's key.
-NOISE_STREAM, SIZE_STREAM, DECISION_STREAM, STRAY_STREAM = range(4)
+PROPOSAL_STREAM, STRAY_STREAM = 0, 1
 
 
 class Proposal(NamedTuple):
     """Where the next step evaluates the target, and what it needs to accept or reject."""
 
     positions: Float[Array, "n d"]
+    here: Float[Array, "n d"]
+    """The particles in the frame's coordinates."""
     momenta: Float[Array, "n d"]
     """Refreshed momenta, at the start of the step."""
     midway: Float[Array, "n d"]
     """Momenta after the first half-step of the leapfrog integrator."""
     sizes: Float[Array, "n 1"]
+    threshold: Float[Array, " n"]
+    """The proposal is accepted if the log acceptance ratio exceeds this number."""
     is_jump: Bool[Array, ""]
 
     @classmethod
     def none(cls, particles: Float[Array, "n d"]) -> "Proposal":
         """A placeholder of the right shapes."""
-        return cls(particles, particles, particles, particles[:, :1], jnp.array(False))
+        column = particles[:, :1]
+        rows = particles, particles, particles, particles
+        return cls(*rows, column, column[:, 0], jnp.array(False))
 
 
 class CorrectionState(NamedTuple):
@@ -159,7 +165,7 @@ class Corrections(AbstractStage):
         number = state.step + 1 - self.first_step
         is_adapting = 2 * number < self._span
         found = found.masked()
-        moved, chance = _decide(state, found, 4 * number < self._span, key)
+        moved, chance = _decide(state, found, 4 * number < self._span)
         is_jump = state.proposal.is_jump
         change = jnp.where(is_adapting & ~is_jump, ADAPTATION * (chance - ACCEPTANCE), 0.0)
         every = jnp.maximum(self._span // (2 * NUM_FITS), 1)
@@ -245,8 +251,9 @@ def _propose(
     particles = state.particles
     # Momenta do not carry over to a new frame, where the first proposal is not a jump.
     is_jump = is_jump & ~is_new_frame
-    noise = random_normals(key, particles.shape, particles.dtype, NOISE_STREAM)
-    uniforms = random_uniforms(key, (3, len(particles), 1), particles.dtype, SIZE_STREAM)
+    noise, uniforms = random_numbers(
+        key, particles.shape, (4, len(particles), 1), particles.dtype, PROPOSAL_STREAM
+    )
     multiples = jnp.asarray(MULTIPLES, particles.dtype)
     sizes = jnp.exp(state.log_size) * multiples[(uniforms[0] * len(MULTIPLES)).astype(int)]
     kept = jnp.where(is_new_frame, 0.0, jnp.exp(-FRICTION * sizes))
@@ -255,19 +262,22 @@ def _propose(
     momenta = jnp.where(is_jump, state.momenta, momenta)
     expressed, expressed_scores = state.frame.express(particles, state.scores)
     midway = momenta + 0.5 * sizes * expressed_scores
-    there = jnp.where(is_jump, jumps.draw(noise, uniforms[1:]), expressed + sizes * midway)
-    return Proposal(state.frame.restore(there), momenta, midway, sizes, is_jump)
+    there = jnp.where(is_jump, jumps.draw(noise, uniforms[1:3]), expressed + sizes * midway)
+    threshold = jnp.log(uniforms[3, :, 0])
+    return Proposal(
+        state.frame.restore(there), expressed, momenta, midway, sizes, threshold, is_jump
+    )
 
 
 def _decide(
-    state: CorrectionState, found: Scores, is_lenient: Bool[Array, ""], key: PRNGKeyArray
+    state: CorrectionState, found: Scores, is_lenient: Bool[Array, ""]
 ) -> tuple[CorrectionState, Float[Array, ""]]:
     """The chains after acceptance or rejection, and the mean acceptance probability."""
     proposal = state.proposal
     there, is_jump, frame = proposal.positions, proposal.is_jump, state.frame
     expressed, expressed_scores = frame.express(there, found.scores)
     momenta = proposal.midway + 0.5 * proposal.sizes * expressed_scores
-    here, _ = frame.express(state.particles, state.scores)
+    here = proposal.here
     rise = found.log_densities - state.log_densities
     rise += frame.log_volumes(expressed) - frame.log_volumes(here)
     gain = rise + jnp.where(
@@ -279,8 +289,7 @@ def _decide(
     gain *= jnp.where(is_jump & is_lenient & is_stranded & (rise > 0), LENIENCE, 1.0)
     # NaN: the log density is finite at neither position, or the step diverged.
     gain = jnp.where(jnp.isnan(gain), -jnp.inf, gain)
-    threshold = jnp.log(random_uniforms(key, gain.shape, gain.dtype, DECISION_STREAM))
-    is_accepted = threshold < gain
+    is_accepted = proposal.threshold < gain
     rows = is_accepted[:, None]
     state = state._replace(
         particles=jnp.where(rows, there, state.particles),

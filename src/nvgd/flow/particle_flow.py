@@ -7,6 +7,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
+from nvgd._support.compilation import quickly_compiled
 from nvgd._support.errors import InputError, check_kind, plain
 from nvgd.flow.aim import Aim, TargetView
 from nvgd.flow.coordinates.base import AbstractCoordinates
@@ -90,13 +91,7 @@ class ParticleFlow(AbstractStage):
             )
         self.direction.check_target(target)
         self.mover.check_target(target)
-        return FlowState(
-            particles,
-            self.coordinates.init(particles, is_noisy=target.is_noisy),
-            self.direction.init(particles, key=key),
-            self.mover.init(particles),
-            jnp.array(0),
-        )
+        return _initial_state(self, particles, target.is_noisy, key)
 
     def corrects(self, target: Target) -> bool:
         """Whether runs on this target end with corrections; never with minibatches."""
@@ -122,6 +117,16 @@ class ParticleFlow(AbstractStage):
         """Flows that train a network; the programs of others compile in a moment."""
         return self.direction.capabilities.trains and not self.needs_target
 
+    def is_due(self, state, step):
+        """When the coordinates search."""
+        return self.coordinates.is_due(state.coordinates, step)
+
+    def prepare(self, state, found):
+        """Let the coordinates search."""
+        found = found.masked() if self.mover.rescues else found
+        searched = self.coordinates.search(state.particles, found.scores, state.coordinates)
+        return state._replace(coordinates=searched)
+
     def update(self, state, found, view, *, key):
         """Coordinates, direction, move."""
         return self.move(state, self._aimed(state, found, view, key), key=key)
@@ -144,9 +149,7 @@ class ParticleFlow(AbstractStage):
         if self.mover.rescues:
             # Particles without a finite score get score zero, until the mover has rescued them.
             found = found.masked()
-        frame, coordinates_state = self.coordinates.fit(
-            particles, found.scores, state.coordinates, step=state.step
-        )
+        frame = self.coordinates.fit(particles, found.scores, state.coordinates)
         expressed, expressed_scores = frame.express(particles, found.scores)
         view = dataclasses.replace(view, frame=frame)
         direction_key, _ = step_keys(key, state.step, 2)
@@ -163,7 +166,7 @@ class ParticleFlow(AbstractStage):
             frame,
             view,
         )
-        return Aimed(aim, coordinates_state, fit.state, fit.diagnostics)
+        return Aimed(aim, state.coordinates, fit.state, fit.diagnostics)
 
     def move(
         self, state: FlowState, aimed: Aimed, *, key: PRNGKeyArray
@@ -198,3 +201,16 @@ class ParticleFlow(AbstractStage):
         )
         state = FlowState(moved, aimed.coordinates, aimed.direction, mover_state, state.step + 1)
         return state, info
+
+
+@quickly_compiled
+def _initial_state(
+    flow: ParticleFlow, particles: Float[Array, "n d"], is_noisy: bool, key: PRNGKeyArray
+) -> FlowState:
+    return FlowState(
+        particles,
+        flow.coordinates.init(particles, is_noisy=is_noisy),
+        flow.direction.init(particles, key=key),
+        flow.mover.init(particles),
+        jnp.array(0),
+    )

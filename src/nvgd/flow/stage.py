@@ -73,7 +73,8 @@ class AbstractStage(eqx.Module):
         particles = stage.finish(target, state)                     # once, on the host
 
     A step evaluates the target at `positions(state)`, one gradient per particle, and passes the
-    result to `update`. Pass the same key to every step: the step number is folded in.
+    result to `update`; now and then to `prepare` before. Pass the same key to every step: the step
+    number is folded in.
     """
 
     @property
@@ -97,6 +98,21 @@ class AbstractStage(eqx.Module):
         """Number of gradients of the log density that `init` evaluates."""
         del num_particles
         return 0
+
+    def is_due(self, state: Any, step: Any) -> Any:
+        """Whether `prepare` is due before the update of this step; never by default.
+
+        Arguments:
+            state: a state of the stage, of which only the structure matters.
+            step: number of steps taken, a number or, under `jit`, an array.
+        """
+        del state, step
+        return False
+
+    def prepare(self, state: Any, found: Scores) -> Any:
+        """The state after work that is too costly for every step."""
+        del found
+        return state
 
     def positions(self, state: Any) -> Float[Array, "n d"]:
         """The positions at which the next step evaluates the target; the particles by default."""
@@ -122,6 +138,10 @@ class AbstractStage(eqx.Module):
             batch: data rows to estimate the scores from; all data if omitted.
         """
         found = target.log_densities_and_scores(self.positions(state), batch)
+        is_due = self.is_due(state, state.step)
+        if is_due is not False:
+            before = state
+            state = jax.lax.cond(is_due, lambda: self.prepare(before, found), lambda: before)
         return self.update(state, found, TargetView.of(target, batch), key=key)
 
     @abstractmethod

@@ -44,7 +44,8 @@ def _searched(
     """The state of the coordinates after `NUM_SEARCHES` searches for a driver."""
 
     def search(i: Array, memory: Any) -> Any:
-        return coordinates.fit(particles, scores, memory, step=jnp.zeros_like(i))[1]
+        del i
+        return coordinates.search(particles, scores, memory)
 
     return jax.lax.fori_loop(0, NUM_SEARCHES, search, coordinates.init(particles))
 

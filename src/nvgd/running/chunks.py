@@ -1,11 +1,11 @@
 """Many steps of a stage between two looks at the clock."""
 
-from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from nvgd._support.compilation import Form, Program, compiled
@@ -16,8 +16,10 @@ from nvgd.flow.stage import AbstractStage, StepInfo
 from nvgd.targets.scores import Scores
 from nvgd.targets.target import Evaluation, Target
 
-# Most steps per chunk; the actual number is a run-time argument.
+# Most steps per chunk.
 CAPACITY = 512
+# Up to this many coordinates of all particles, what runs rarely is compiled with the least effort.
+SMALL = 4096
 
 
 class Chunk(NamedTuple):
@@ -28,185 +30,166 @@ class Chunk(NamedTuple):
     previous: Any
     """The state one step before `state`, used if the log density is not finite at `state`."""
     infos: StepInfo
-    """Leading axis `CAPACITY`; only the first `length` entries are valid."""
-    length: Int[Array, ""]
-    """Number of steps tried."""
-    healthy: Bool[Array, ""]
+    """Records of all steps tried, as NumPy arrays with one entry per step."""
+    healthy: bool
     """False if the last step tried met a value that is not finite and was not taken."""
-
-    @classmethod
-    def of(cls, state: Any, previous: Any, infos: StepInfo) -> "Chunk":
-        """An empty chunk, with records of the right shapes."""
-        return cls(state, previous, infos, jnp.array(0), jnp.array(True))
-
-    def after(self, moved: Any, info: StepInfo) -> "Chunk":
-        """The chunk after one more step; unchanged from the first failure on."""
-        is_finite = (info.num_faulty_scores == 0) & (info.num_faulty_moves == 0)
-        is_taken = self.healthy & is_finite
-        # A step after a failure writes beyond the records, where it is dropped.
-        slot = jnp.where(self.healthy, self.length, CAPACITY)
-        return Chunk(
-            state=where(is_taken, moved, self.state),
-            previous=where(is_taken, self.state, self.previous),
-            infos=jax.tree.map(
-                lambda all_, one: all_.at[slot].set(one, mode="drop"), self.infos, info
-            ),
-            length=self.length + self.healthy,
-            healthy=is_taken,
-        )
+    kept: list[Float[Array, "n d"]]
+    """The particles at every `thin`-th step, perhaps with some of steps that were not taken."""
 
 
-def advance(
-    stage: AbstractStage,
-    target: Target,
-    state: Any,
-    previous: Any,
-    taken: PyTree,
-    length: int,
-    *,
-    infos: StepInfo | None,
-    thin: int | None,
-    key: PRNGKeyArray,
-    placement: Placement = Placement(),
-) -> tuple[Chunk, Sequence[Float[Array, "n d"]]]:
-    """Take `length` steps, or fewer if a value is not finite; return the particles kept, too.
+class Steps(NamedTuple):
+    """What the steps of a run have in common.
+
+    Arguments:
+        stage: the stage whose steps are taken.
+        target: the density to sample.
+        key: random key of the run.
+        thin: keep the particles of every `thin`-th step; None keeps none.
+        placement: placement of the arrays on devices.
+    """
+
+    stage: AbstractStage
+    target: Target
+    key: PRNGKeyArray
+    thin: int | None = None
+    placement: Placement = Placement()
+
+
+def advance(steps: Steps, state: Any, previous: Any, taken: PyTree, length: int) -> Chunk:
+    """Take `length` steps, or fewer if a value is not finite.
 
     Either a step is two programs, the target's gradient and the stage's own part, which all targets
     of a shape share; or many steps are one program (`AbstractStage.is_shared`). One compilation
     serves any length.
 
     Arguments:
-        stage: the stage whose steps are taken.
-        target: the density to sample.
         state, previous: the current and the previous state.
-        taken: the output of `AbstractBatches.take` for `CAPACITY` steps; None if steps use all
-            data.
+        taken: the output of `AbstractBatches.take` for as many steps as one program can take; None
+            if steps use all data.
         length: number of steps, at most `CAPACITY`.
-        infos: records of an earlier chunk of the stage, to be overwritten; None for the first.
-        thin: keep the particles of every `thin`-th step; None keeps none.
-        key: random key of the run.
-        placement: placement of the arrays on devices.
     """
-    if stage.is_shared and placement.mesh is None:
-        return _advance_apart(stage, target, state, previous, taken, length, infos, thin, key)
-    if infos is None:
-        step = jnp.array(0)
-        infos = _records(_step, stage, target, state, taken, step, key, placement)
-    chunk = Chunk.of(state, previous, infos)
-    chunk, kept = _advance(stage, target, chunk, taken, jnp.array(length), thin, key, placement)
-    return chunk, list(kept)
+    if steps.stage.is_shared and steps.placement.mesh is None:
+        return _advance_apart(steps, state, previous, taken, length)
+    chunk, kept = _advance_together(steps, state, previous, taken, jnp.array(length))
+    # Cut on the host: on the device, every length would compile a new program.
+    infos = jax.tree.map(lambda leaf: np.asarray(leaf)[: int(chunk.length)], chunk.infos)
+    return Chunk(chunk.state, chunk.previous, infos, bool(chunk.healthy), list(kept))
 
 
-def _records(step: Callable[..., tuple[Any, StepInfo]], *args: Any) -> StepInfo:
-    """Room for the records of `CAPACITY` steps, from the shapes of one."""
-    _, info = eqx.filter_eval_shape(step, *args)
-    return jax.tree.map(lambda leaf: jnp.zeros((CAPACITY, *leaf.shape), leaf.dtype), info)
+def _advance_apart(steps: Steps, state: Any, previous: Any, taken: PyTree, length: int) -> Chunk:
+    """Every step in two programs.
 
-
-def _advance_apart(
-    stage: AbstractStage,
-    target: Target,
-    state: Any,
-    previous: Any,
-    taken: PyTree,
-    length: int,
-    infos: StepInfo | None,
-    thin: int | None,
-    key: PRNGKeyArray,
-) -> tuple[Chunk, list[Float[Array, "n d"]]]:
-    """Every step in two programs: the target's gradient, and the stage's own part."""
-    is_noisy = target.is_noisy
-    if infos is None:
-        particles = state.particles
-        unknown = Scores(particles[:, 0], particles)
-        infos = _records(_update, stage, state, unknown, is_noisy, key)
-    evaluate = Evaluation(target)
-    chunk, own = Form(Chunk.of(state, previous, infos)), Form(stage)
-    arrays, positions = chunk.arrays, stage.positions(state)
-    kept, first = [], int(state.step)
+    The device works through them while the host goes on, and all states are kept until the records
+    tell which is the last that is finite.
+    """
+    stage, target, thin = steps.stage, steps.target, steps.thin
+    evaluate, own, form = Evaluation(target), Form(stage), Form(state)
+    arrays, positions = form.arrays, stage.positions(state)
+    states, infos, first = [arrays], [], int(state.step)
     for i in range(length):
         found = evaluate(positions) if taken is None else evaluate(positions, taken, i)
-        arrays, positions, particles = _follow(own, chunk, is_noisy, own.arrays, arrays, found, key)
-        if thin is not None and (first + i + 1) % thin == 0:
-            kept.append(particles)
-    return chunk.tree(arrays), kept
+        if stage.is_due(state, first + i):
+            prepare = _prepare if positions.size <= SMALL else _prepare_large
+            arrays = prepare(own, form, own.arrays, arrays, found)
+        arrays, positions, info = _update(
+            own, form, target.is_noisy, own.arrays, arrays, found, steps.key
+        )
+        states.append(arrays)
+        infos.append(info)
+    infos = jax.tree.map(lambda *values: np.array(values), *jax.device_get(infos))
+    is_faulty = (infos.num_faulty_scores > 0) | (infos.num_faulty_moves > 0)
+    healthy = not is_faulty.any()
+    last = length if healthy else int(is_faulty.argmax())
+    infos = jax.tree.map(lambda values: values[: last + (not healthy)], infos)
+    kept = []
+    if thin is not None:
+        at = [i for i in range(1, last + 1) if (first + i) % thin == 0]
+        kept = [form.tree(states[i]).particles for i in at]
+    if last:
+        previous = form.tree(states[last - 1])
+    return Chunk(form.tree(states[last]), previous, infos, healthy, kept)
 
 
-def _followed(
+def _prepared(
+    own: Form, form: Form, own_arrays: list[Array], arrays: list[Array], found: Scores
+) -> list[Array]:
+    stage: AbstractStage = own.tree(own_arrays)
+    return Form(stage.prepare(form.tree(arrays), found)).arrays
+
+
+_prepare, _prepare_large = Program(_prepared, 2, effort=0), Program(_prepared, 2, effort=1)
+
+
+def _updated(
     own: Form,
-    chunk: Form,
+    form: Form,
     is_noisy: bool,
     own_arrays: list[Array],
-    chunk_arrays: list[Array],
+    arrays: list[Array],
     found: Scores,
     key: PRNGKeyArray,
-) -> tuple[list[Array], Float[Array, "n d"], Float[Array, "n d"]]:
+) -> tuple[list[Array], Float[Array, "n d"], StepInfo]:
     """The stage's own part of a step, which all targets of a shape share.
 
-    Returns the arrays of the chunk, the positions at which to evaluate the target next, and the
-    particles.
+    Returns the arrays of the new state, and the positions at which to evaluate the target next.
     """
     stage: AbstractStage = own.tree(own_arrays)
-    before: Chunk = chunk.tree(chunk_arrays)
-    after = before.after(*_update(stage, before.state, found, is_noisy, key))
-    return Form(after).arrays, stage.positions(after.state), after.state.particles
+    view = TargetView.hidden(is_noisy=is_noisy)
+    state, info = stage.update(form.tree(arrays), found, view, key=key)
+    return Form(state).arrays, stage.positions(state), info
 
 
-_follow = Program(_followed, 3, quickly=True)
+_update = Program(_updated, 3, effort=1)
 
 
-# Compiled by itself, so that the shapes of its records and the program that contains it are traced
-# once.
-@compiled
-def _update(
-    stage: AbstractStage, state: Any, found: Scores, is_noisy: bool, key: PRNGKeyArray
-) -> tuple[Any, StepInfo]:
-    return stage.update(state, found, TargetView.hidden(is_noisy=is_noisy), key=key)
-
-
-@compiled
-def _step(
-    stage: AbstractStage,
-    target: Target,
-    state: Any,
-    taken: PyTree,
-    i: Int[Array, ""],
-    key: PRNGKeyArray,
-    placement: Placement,
-) -> tuple[Any, StepInfo]:
-    shape = state.particles.shape
-    share = jax.tree.map(lambda leaf: leaf[i], taken)
-    batch = None if taken is None else placement.constrain_batch(target.batch(share))
-    state, info = stage.step(target, state, batch, key=key)
-    return placement.constrain_particles(state, *shape), info
+class _Loop(NamedTuple):
+    state: Any
+    previous: Any
+    infos: StepInfo
+    """Leading axis `CAPACITY`; only the first `length` entries are valid."""
+    length: Int[Array, ""]
+    """Number of steps tried."""
+    healthy: Bool[Array, ""]
 
 
 @compiled
-def _advance(
-    stage: AbstractStage,
-    target: Target,
-    start: Chunk,
-    taken: PyTree,
-    length: Int[Array, ""],
-    thin: int | None,
-    key: PRNGKeyArray,
-    placement: Placement,
-) -> tuple[Chunk, Float[Array, "slots n d"]]:
+def _advance_together(
+    steps: Steps, state: Any, previous: Any, taken: PyTree, length: Int[Array, ""]
+) -> tuple[_Loop, Float[Array, "slots n d"]]:
     """Many steps in one program."""
-    particles = start.state.particles
-    slots = 0 if thin is None else CAPACITY // thin + 2
+    target, placement, thin = steps.target, steps.placement, steps.thin
+    first, shape = state.step, state.particles.shape
 
-    def body(carry: tuple[Chunk, Array]) -> tuple[Chunk, Array]:
-        chunk, kept = carry
-        moved = _step(stage, target, chunk.state, taken, chunk.length, key, placement)
+    def step(state: Any, i: Array) -> tuple[Any, StepInfo]:
+        share = jax.tree.map(lambda leaf: leaf[i], taken)
+        batch = None if taken is None else placement.constrain_batch(target.batch(share))
+        state, info = steps.stage.step(target, state, batch, key=steps.key)
+        return placement.constrain_particles(state, *shape), info
+
+    def goes_on(carry: tuple[_Loop, Array]) -> Array:
+        loop, _ = carry
+        return loop.healthy & (loop.length < length)
+
+    def body(carry: tuple[_Loop, Array]) -> tuple[_Loop, Array]:
+        loop, kept = carry
+        moved, info = step(loop.state, loop.length)
+        healthy = (info.num_faulty_scores == 0) & (info.num_faulty_moves == 0)
         if thin is not None:
             # Each step overwrites the slot of its stride; the last step of the stride remains.
-            slot = chunk.state.step // thin - start.state.step // thin
-            kept = kept.at[slot].set(moved[0].particles)
-        return chunk.after(*moved), kept
+            kept = kept.at[loop.state.step // thin - first // thin].set(moved.particles)
+        loop = _Loop(
+            state=where(healthy, moved, loop.state),
+            previous=where(healthy, loop.state, loop.previous),
+            infos=jax.tree.map(lambda all_, one: all_.at[loop.length].set(one), loop.infos, info),
+            length=loop.length + 1,
+            healthy=healthy,
+        )
+        return loop, kept
 
+    _, info = eqx.filter_eval_shape(step, state, jnp.array(0))
+    infos = jax.tree.map(lambda leaf: jnp.zeros((CAPACITY, *leaf.shape), leaf.dtype), info)
+    slots = 0 if thin is None else CAPACITY // thin + 2
+    start = _Loop(state, previous, infos, jnp.array(0), jnp.array(True))
     return jax.lax.while_loop(
-        lambda carry: carry[0].healthy & (carry[0].length < length),
-        body,
-        (start, jnp.zeros((slots, *particles.shape), particles.dtype)),
+        goes_on, body, (start, jnp.zeros((slots, *shape), state.particles.dtype))
     )

@@ -97,7 +97,7 @@ def _feasible(
     particles = start.draw(target, num, key)
     for attempt in range(1, MAX_TRIES):
         faulty = is_faulty(target, particles, taken)
-        if not bool(jnp.any(faulty)):
+        if not faulty.any():
             return particles
         again = start.draw(target, num, jax.random.fold_in(key, attempt))
         particles = jnp.where(faulty[:, None], again, particles)
@@ -125,11 +125,14 @@ def _no_start(num_faulty: int, num: int, tried: str = "") -> str:
     )
 
 
-def is_faulty(target: Target, particles: Float[Array, "n d"], taken: PyTree) -> Bool[Array, " n"]:
+def is_faulty(
+    target: Target, particles: Float[Array, "n d"], taken: PyTree
+) -> Bool[np.ndarray, " n"]:
     """Which particles have a position, log density or score that is not finite.
 
     Arguments:
         taken: one step's entry of `Target.batches`, or None for all data.
     """
     found = evaluate(target, particles, target.batch(jax.tree.map(jnp.asarray, taken)))
-    return ~(found.is_finite & jnp.all(jnp.isfinite(particles), axis=-1))
+    rows = found.log_densities[:, None], found.scores, particles
+    return ~np.logical_and.reduce([np.isfinite(np.asarray(row)).all(axis=1) for row in rows])

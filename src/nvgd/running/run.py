@@ -14,7 +14,7 @@ from nvgd._support.devices import Placement
 from nvgd.flow.movers.reborn import onto_nearest
 from nvgd.flow.stage import StageRecord, StepInfo
 from nvgd.running.callbacks import Monitor
-from nvgd.running.chunks import CAPACITY, advance
+from nvgd.running.chunks import CAPACITY, Steps, advance
 from nvgd.running.history import History
 from nvgd.running.initialisation import is_faulty
 from nvgd.running.plan import AbstractLeg, Active, leg_at
@@ -56,7 +56,6 @@ class Run:
         self._placed_target = placement.split_rows(target, rows)
         self._placed_key = placement.replicate(key)
         self._leg: AbstractLeg | None = None
-        self._infos: StepInfo | None = None
         self.restore_active(active, active.state)
         self.status = "completed"
         self.kept: list[np.ndarray] = []
@@ -122,7 +121,6 @@ class Run:
         if is_new:
             number = active.stage.init_gradients(len(active.state.particles))
             self.history.init_gradients[step] = number
-            self._infos = None
             self.restore_active(active, active.state)
         self.active, self._leg = self.active._replace(stage=active.stage), leg
 
@@ -134,19 +132,14 @@ class Run:
             self.batches.read_ahead(step + length, length, self._part)
         try:
             with self.placement.active():
-                chunk, kept = advance(
+                steps = Steps(
                     self.placement.replicate(self.active.stage),
                     self._placed_target,
-                    self.active.state,
-                    self.previous,
-                    shares,
-                    length,
-                    infos=self._infos,
-                    thin=self.thin,
-                    key=self._placed_key,
-                    placement=self.placement,
+                    self._placed_key,
+                    self.thin,
+                    self.placement,
                 )
-                tried = int(chunk.length)
+                chunk = advance(steps, self.active.state, self.previous, shares, length)
         except (jax.errors.JaxRuntimeError, ValueError) as error:
             if jax.process_count() > 1 or not step or not _is_from_callback(error):
                 raise
@@ -156,17 +149,16 @@ class Run:
                 "and run again; with checkpoint= the run resumes from its last checkpoint."
             )
             return 0
-        # Sliced on the host: on the device, every length would compile a new program.
-        infos = jax.tree.map(lambda leaf: np.asarray(leaf)[:tried], chunk.infos)
+        tried = len(chunk.infos.log_density)
         self.active, self.previous = self.active._replace(state=chunk.state), chunk.previous
         taken = tried if chunk.healthy else tried - 1
-        self._infos = chunk.infos
         if self.thin is not None:
             first, last = step // self.thin, (step + taken) // self.thin
-            self.kept.extend(np.asarray(self.placement.gathered(kept))[: last - first])
+            kept = self.placement.gathered(chunk.kept[: last - first])
+            self.kept.extend(np.asarray(particles) for particles in kept)
         if not chunk.healthy:
-            self._fail(step + tried, jax.tree.map(lambda leaf: leaf[-1], infos))
-        self.history.add(jax.tree.map(lambda leaf: leaf[:taken], infos))
+            self._fail(step + tried, jax.tree.map(lambda leaf: leaf[-1], chunk.infos))
+        self.history.add(jax.tree.map(lambda leaf: leaf[:taken], chunk.infos))
         return taken
 
     def _placed_batches(self, taken: PyTree) -> PyTree:

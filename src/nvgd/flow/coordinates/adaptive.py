@@ -27,6 +27,9 @@ from nvgd.flow.coordinates.driver_search import find_driver
 
 # Whitened coordinates replace a driver only if their misfit is lower by more than this margin.
 MARGIN = 0.03
+# Drivers are searched for in each of the first NUM_FIRST steps, and every EARLY_EVERY steps before
+# step EARLY.
+NUM_FIRST, EARLY, EARLY_EVERY = 5, 100, 10
 # Fixed-point iterations of the Student-t fit, in the driver's coordinates and in x.
 FINE, COARSE = 3, 4
 
@@ -72,10 +75,10 @@ class Adaptive(AbstractCoordinates[AdaptiveState | NoSearch | None]):
     particles, the search uses an evenly spaced selection.
 
     Arguments:
-        search_every: number of steps between two searches for a driver.
+        search_every: number of steps between two searches for a driver, after the first hundred.
     """
 
-    search_every: int = eqx.field(default=5, converter=plain)
+    search_every: int = eqx.field(default=20, converter=plain)
 
     frame_kind: ClassVar[Literal["fixed", "affine", "general"]] = "general"
 
@@ -94,24 +97,25 @@ class Adaptive(AbstractCoordinates[AdaptiveState | NoSearch | None]):
         frame = DriverFrame.without_driver(AffineFrame(zeros, identity, identity))
         return AdaptiveState(frame, zeros, jnp.array(False))
 
-    def fit(self, particles, scores, state, *, step):
-        """Search for a driver if one is due, then fit the scatter."""
-        if state is None:
-            return DiagonalFrame(*coordinate_scales(particles)), None
-        if isinstance(state, NoSearch):
-            return AffineFrame.of(*student_scatter(particles, COARSE)), state
-        # At first in every step, while the particles move fast.
-        is_due = (step % self.search_every == 0) | (step < self.search_every)
-        shown = even_selection(particles), even_selection(scores)
-        state = jax.lax.cond(
-            is_due, lambda state: _search(*shown, state), lambda state: state, state
-        )
-        return self.settled(particles, scores, state), state
-
-    def settled(self, particles, scores, state):
-        """Fit the scatter in the coordinates of the driver in use."""
+    def is_due(self, state, step):
+        """Every `search_every` steps; more often at first, while the particles move fast."""
         if not isinstance(state, AdaptiveState):
-            return super().settled(particles, scores, state)
+            return False
+        is_early = (step < EARLY) & (step % EARLY_EVERY == 0)
+        return (step < NUM_FIRST) | is_early | (step % self.search_every == 0)
+
+    def search(self, particles, scores, state):
+        """Search for a driver."""
+        if not isinstance(state, AdaptiveState):
+            return state
+        return _search(even_selection(particles), even_selection(scores), state)
+
+    def fit(self, particles, scores, state):
+        """Fit the scatter, in the coordinates of the driver in use."""
+        if state is None:
+            return DiagonalFrame(*coordinate_scales(particles))
+        if isinstance(state, NoSearch):
+            return AffineFrame.of(*student_scatter(particles, COARSE))
         expressed, _ = state.frame.express(particles, scores)
         return _ComposedFrame(state.frame, AffineFrame.of(*student_scatter(expressed, FINE)))
 

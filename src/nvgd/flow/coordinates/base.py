@@ -4,11 +4,11 @@ A direction that moves u along the score of the density of u moves x by a precon
 """
 
 from abc import abstractmethod
-from typing import ClassVar, Generic, Literal, TypeVar
+from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 import equinox as eqx
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float
 
 from nvgd._support.robust import coordinate_scales, inverse_of
 
@@ -50,23 +50,34 @@ class AbstractCoordinates(eqx.Module, Generic[State]):
 
     @abstractmethod
     def fit(
-        self,
-        particles: Float[Array, "n d"],
-        scores: Float[Array, "n d"],
-        state: State,
-        *,
-        step: Int[Array, ""],
-    ) -> tuple[AbstractFrame, State]:
-        """The frame for this step, and the state for the next fit."""
+        self, particles: Float[Array, "n d"], scores: Float[Array, "n d"], state: State
+    ) -> AbstractFrame:
+        """The frame for this step."""
+
+    def is_due(self, state: State, step: Any) -> Any:
+        """Whether to update the state by `search` before the fit of this step; never by default.
+
+        Arguments:
+            step: number of steps taken, a number or, under `jit`, an array.
+        """
+        del state, step
+        return False
+
+    def search(
+        self, particles: Float[Array, "n d"], scores: Float[Array, "n d"], state: State
+    ) -> State:
+        """The state for the next fits, from work that is too costly for every step."""
+        del particles, scores
+        return state
 
     def settled(
         self, particles: Float[Array, "n d"], scores: Float[Array, "n d"], state: State
     ) -> AbstractFrame:
         """The frame for particles near the target, in which they have about unit spread.
 
-        The state is not updated. Within a fixed frame the particles are standardised.
+        Within a fixed frame the particles are standardised.
         """
-        frame, _ = self.fit(particles, scores, state, step=jnp.array(0))
+        frame = self.fit(particles, scores, state)
         is_fixed = self.frame_kind == "fixed"
         return _StandardisedFrame.of(frame, particles, scores) if is_fixed else frame
 
@@ -93,10 +104,10 @@ class Identity(AbstractCoordinates[None]):
         """No state."""
         del particles, is_noisy
 
-    def fit(self, particles, scores, state, *, step):
+    def fit(self, particles, scores, state):
         """The identity."""
-        del particles, scores, state, step
-        return _IdentityFrame(), None
+        del particles, scores, state
+        return _IdentityFrame()
 
 
 class AffineFrame(AbstractFrame):
@@ -168,9 +179,9 @@ class Diagonal(AbstractCoordinates[None]):
         """No state."""
         del particles, is_noisy
 
-    def fit(self, particles, scores, state, *, step):
+    def fit(self, particles, scores, state):
         """Means and standard deviations; a coordinate without spread has σ = 1."""
-        del scores, state, step
+        del scores, state
         deviation = jnp.std(particles, axis=0)
         scale = jnp.where(deviation > 0, deviation, 1.0)
-        return DiagonalFrame(jnp.mean(particles, axis=0), scale), None
+        return DiagonalFrame(jnp.mean(particles, axis=0), scale)

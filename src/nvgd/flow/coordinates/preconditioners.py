@@ -41,11 +41,11 @@ class Preconditioned(AbstractCoordinates[None]):
         del is_noisy
         check_matrix_fits("matrix", self.lower, particles.shape[1])
 
-    def fit(self, particles, scores, state, *, step):
+    def fit(self, particles, scores, state):
         """The frame x = Lu."""
-        del scores, state, step
+        del scores, state
         lower = self.lower.astype(particles.dtype)
-        return AffineFrame.of(jnp.zeros_like(particles[0]), lower), None
+        return AffineFrame.of(jnp.zeros_like(particles[0]), lower)
 
 
 class Whitened(AbstractCoordinates[None]):
@@ -64,11 +64,11 @@ class Whitened(AbstractCoordinates[None]):
         del is_noisy
         _check_number(particles, "Whitened")
 
-    def fit(self, particles, scores, state, *, step):
+    def fit(self, particles, scores, state):
         """Mean, and Cholesky factor of the covariance."""
-        del scores, state, step
+        del scores, state
         mean = jnp.mean(particles, axis=0)
-        return AffineFrame.of(mean, jnp.linalg.cholesky(_covariance(particles, particles))), None
+        return AffineFrame.of(mean, jnp.linalg.cholesky(_covariance(particles, particles)))
 
 
 class Curved(AbstractCoordinates[None]):
@@ -102,9 +102,9 @@ class Curved(AbstractCoordinates[None]):
         if self.information is None:
             _check_number(particles, "Curved without information")
 
-    def fit(self, particles, scores, state, *, step):
+    def fit(self, particles, scores, state):
         """Mean, and Cholesky factor of the inverse curvature."""
-        del state, step
+        del state
         if self.information is None:
             cross = _covariance(particles, scores)
             curvature = -jnp.linalg.solve(_covariance(particles, particles), cross)
@@ -114,7 +114,7 @@ class Curved(AbstractCoordinates[None]):
         sizes = jnp.abs(values)
         sizes = jnp.maximum(sizes, jnp.finfo(sizes.dtype).eps * jnp.max(sizes))
         lower = jnp.linalg.cholesky((vectors / sizes) @ vectors.T)
-        return AffineFrame.of(jnp.mean(particles, axis=0), lower), None
+        return AffineFrame.of(jnp.mean(particles, axis=0), lower)
 
     def extra_gradients(self, num_particles, dim):
         """One matrix of second derivatives costs d gradients."""

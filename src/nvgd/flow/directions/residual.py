@@ -6,7 +6,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 from jax.scipy.special import ndtri
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from nvgd._support.errors import InputError, check_kind
 from nvgd._support.particle_groups import by_group
@@ -16,6 +16,10 @@ from nvgd.stein.divergences import choose_divergence, values_and_divergences
 from nvgd.stein.regularisers import is_quadratic
 from nvgd.stein.witnesses import MLP, Witness
 
+# While the network's gain per coordinate is below this value, the particles are nearly normal and
+# the network is nearly zero: it is then trained in one of SELDOM steps.
+SMALL_GAIN = 0.1
+SELDOM = 5
 # Decay of the running means behind the network's weight, which average about ten steps.
 EVIDENCE_MEMORY = 0.9
 
@@ -26,6 +30,7 @@ class ResidualState(NamedTuple):
     network: NeuralState
     gain: Float[Array, ""]
     size: Float[Array, ""]
+    step: Int[Array, ""]
 
     @property
     def witness(self) -> Witness:
@@ -45,7 +50,8 @@ class Residual(AbstractDirection[ResidualState]):
 
     which is the regularised Stein discrepancy of f up to a constant and needs no second derivatives
     of log p. The weight β ∈ [0, 1] maximises the same objective at particles on which the network
-    has not been trained yet: a network that does not help gets weight zero.
+    has not been trained yet: a network that does not help gets weight zero. While there is little
+    to learn, it is trained in every fifth step only.
 
     Intended for coordinates in which the particles have unit spread, such as `Adaptive`.
 
@@ -71,7 +77,7 @@ class Residual(AbstractDirection[ResidualState]):
             trainer = dataclasses.replace(trainer, witness=network.zeroed())
         network = trainer.init(particles, key=key)
         zero = jnp.zeros((), particles.dtype)
-        return ResidualState(network, zero, zero)
+        return ResidualState(network, zero, zero, jnp.array(0))
 
     def fit(self, particles, scores, state, *, view, key):
         """Update the weight β, then train the network, then sum the three terms."""
@@ -86,14 +92,24 @@ class Residual(AbstractDirection[ResidualState]):
         # form: their noise keeps the network from overfitting individual particles.
         estimator = choose_divergence(self.trainer.divergence, particles.shape[1])
         trainer = dataclasses.replace(self.trainer, divergence=estimator)
-        network, diagnostics = trainer.train(particles, -repulsion, state.network, key=training_key)
+        is_due = (gain > SMALL_GAIN * particles.shape[1]) | (state.step % SELDOM == 0)
+
+        def train() -> tuple[NeuralState, Array]:
+            network, diagnostics = trainer.train(
+                particles, -repulsion, state.network, key=training_key
+            )
+            return network, diagnostics["inner_steps"]
+
+        network, inner_steps = jax.lax.cond(is_due, train, lambda: (state.network, jnp.array(0)))
         velocities = scores + repulsion + weight * jax.vmap(network.witness)(particles)
         diagnostics = {
             "stein_discrepancy": affine_discrepancy(particles, scores),
-            "inner_steps": diagnostics["inner_steps"],
+            "inner_steps": inner_steps,
             "network_weight": weight,
         }
-        return Fit(velocities, None, ResidualState(network, gain, size), diagnostics)
+        return Fit(
+            velocities, None, ResidualState(network, gain, size, state.step + 1), diagnostics
+        )
 
     @property
     def capabilities(self):

@@ -8,7 +8,7 @@ import optax
 from jaxtyping import Array, Bool, Float, Int
 
 from nvgd._support.errors import check_positive, plain
-from nvgd._support.robust import can_fit_scatter, median, scale_about_zero
+from nvgd._support.robust import can_fit_scatter, robust_mean, typical_size
 from nvgd.flow.movers.base import AbstractMover
 
 # Cap of the displacement that all particles share, as a multiple of the cap of each particle.
@@ -73,10 +73,10 @@ class Capped(AbstractMover[CappedState]):
 
         x ← x + ⌈v̄⌉₃ + ⌈v − v̄⌉₁,   ⌈v⌉ₖ = min(ε, kc/|v|) v
 
-    |v| is the root mean square over coordinates, and v̄ is the median velocity, which all particles
-    share. In coordinates with unit spread, no particle moves by more than c relative to the others,
-    however steep the density is at its position, and a capped particle does not slow down the
-    others. The shared displacement may be three times as long, so that a distant target is reached
+    |v| is the root mean square over coordinates, and v̄ is a robust mean velocity, which all
+    particles share. In coordinates with unit spread, no particle moves by more than c relative to
+    the others, however steep the density is at its position, and a capped particle does not slow
+    down the others. The shared displacement may be three times as long, so that a distant target is reached
     soon. Over the second half of a run of known length (set by `sample`), ε and c decay to a tenth.
 
     With minibatches, v is signal plus noise, and most of the noise is common to all particles. v̄
@@ -150,7 +150,7 @@ class Capped(AbstractMover[CappedState]):
         is_noisy: bool,
     ) -> tuple[Float[Array, "n d"], CappedState]:
         """Cap the shared displacement, and that of each particle relative to the others."""
-        shared = median(velocities)[None]
+        shared = robust_mean(velocities)[None]
         own = velocities - shared
         if is_noisy:
             state = state._replace(shared=state.shared.add(shared), own=state.own.add(own))
@@ -177,7 +177,7 @@ class Capped(AbstractMover[CappedState]):
         self, velocities: Float[Array, "n d"], state: CappedState, step: Int[Array, ""]
     ) -> tuple[Float[Array, "n d"], CappedState]:
         """Cap each coordinate, with one cap for all particles."""
-        most = WILD * scale_about_zero(velocities)
+        most = WILD * typical_size(velocities)
         state = state._replace(own=state.own.add(jnp.clip(velocities, -most, most)))
         mean = state.own.mean / (1 - VELOCITY_MEMORY ** (step + 1.0)).astype(velocities.dtype)
         # Relative to the largest value, so that squares do not underflow.
