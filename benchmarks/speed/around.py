@@ -28,7 +28,7 @@ def start_up() -> list[Measurement]:
             PYTHONPYCACHEPREFIX=directory,
         )
     step = (
-        "import nvgd; from nvgd._support.compilation import keep_compiled_programs as keep;"
+        "import nvgd; from nvgd._support.program_cache import keep_compiled_programs as keep;"
         "from nvgd.densities import Funnel; keep();"
         "nvgd.sample(Funnel(2).log_density, nvgd.NVGD.paper(), dim=2, num_steps=1, progress=False)"
     )

@@ -50,11 +50,9 @@ def paper(problem: Problem) -> Run:
 
 def _flow(problem: Problem, flow: Any) -> Run:
     import nvgd
-    from nvgd._support.compilation import keep_compiled_programs
 
     assert problem.log_density is not None
     log_density = problem.log_density
-    keep_compiled_programs()
 
     def run(seed: int) -> np.ndarray:
         with warnings.catch_warnings():

@@ -193,14 +193,22 @@ def test_a_file_is_whole_or_not_there(tmp_path):
     assert path.stat().st_mode & 0o777 == 0o666 & ~mask
 
 
-def test_the_command_line_keeps_compiled_programs_in_the_users_cache(tmp_path):
+def test_compiled_programs_are_kept_in_the_users_cache_by_default(tmp_path):
     code = (
-        "import jax; from nvgd._support.compilation import keep_compiled_programs as keep; keep();"
+        "import jax, jax.numpy as jnp, nvgd;"
+        "nvgd.sample(lambda x: -x @ x, nvgd.ULA(), dim=1, num_particles=2, num_steps=1);"
         "print(jax.config.jax_compilation_cache_dir)"
     )
     home = {**os.environ, "XDG_CACHE_HOME": str(tmp_path)}
     home.pop("JAX_COMPILATION_CACHE_DIR", None)
-    assert python(code, home) == str(tmp_path / "nvgd" / "compiled")
+    shared = tmp_path / "nvgd" / "compiled"
+    found = Path(python(code, home))
+    assert found.parent == shared
+    assert found.stat().st_mode & 0o777 == 0o700
+    # Programs of somebody else are not run.
+    shared.chmod(0o777)
+    assert python(code, home) == "None"
+    shared.chmod(0o700)
     elsewhere = {**home, "JAX_COMPILATION_CACHE_DIR": str(tmp_path / "mine")}
     assert python(code, elsewhere) == str(tmp_path / "mine")
     occupied = tmp_path / "file"

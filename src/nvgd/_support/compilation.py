@@ -1,4 +1,4 @@
-"""Compiled programs: cached on disk across processes, and dropped from memory beyond a limit."""
+"""Compiled functions, whose programs are dropped from memory beyond a limit."""
 
 import functools
 from collections.abc import Callable
@@ -9,11 +9,6 @@ import jax
 from jax.core import Tracer
 from jaxtyping import PyTree
 
-from nvgd._support.files import cache_directory
-
-# Programs that compile faster than this are not cached on disk: thousands of small files cost more
-# than they save.
-LEAST_SECONDS = 0.1
 # One program of a run takes about 1,400 of the 65,530 memory maps that Linux grants a process.
 MOST_PROGRAMS = 16
 
@@ -142,21 +137,3 @@ def _options(effort: int) -> dict[str, Any]:
 
     wanted = {"xla_backend_optimization_level": effort, **QUICKLY}
     return {name: value for name, value in wanted.items() if is_known(name, value)}
-
-
-def keep_compiled_programs() -> None:
-    """Turn on JAX's persistent compilation cache, in the user's cache directory.
-
-    JAX's own settings take precedence: `JAX_ENABLE_COMPILATION_CACHE=false` switches the cache
-    off, and `JAX_COMPILATION_CACHE_DIR` moves it.
-    """
-    if jax.config.values["jax_compilation_cache_dir"] is not None:
-        return
-    directory = cache_directory() / "compiled"
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-    except OSError:
-        # Without a writable home directory, programs are compiled again in every process.
-        return
-    jax.config.update("jax_compilation_cache_dir", str(directory))
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", LEAST_SECONDS)

@@ -94,22 +94,19 @@ def _threefry(
     schedule = jnp.stack([first, second, first ^ second ^ jnp.uint32(0x1BD11BDA)])
     # After every fourth round, two of the three key words are added, and a count to the second.
     turns = jnp.arange(1, 6)
-    counts = turns.astype(jnp.uint32)
-    added = jnp.zeros((2, 20), jnp.uint32)
-    added = added.at[:, 3::4].set(
-        jnp.stack([schedule[turns % 3], schedule[(turns + 1) % 3] + counts])
-    )
-    rotations = jnp.tile(jnp.array(ROTATIONS, jnp.uint32), 3)
+    added = jnp.stack([schedule[turns % 3], schedule[(turns + 1) % 3] + turns.astype(jnp.uint32)])
+    rotations = jnp.array((ROTATIONS * 3)[:20], jnp.uint32).reshape(5, 4)
 
-    def turn(i: Array | int, words: tuple[Array, Array]) -> tuple[Array, Array]:
+    def four_rounds(i: Array | int, words: tuple[Array, Array]) -> tuple[Array, Array]:
         left, right = words
-        left = left + right
-        right = ((right << rotations[i]) | (right >> (32 - rotations[i]))) ^ left
+        for rotation in rotations[i]:
+            left = left + right
+            right = ((right << rotation) | (right >> (32 - rotation))) ^ left
         return left + added[0, i], right + added[1, i]
 
     counters = jnp.arange(num_pairs, dtype=jnp.uint32) + schedule[0]
     streams = jnp.full(num_pairs, jnp.asarray(stream).astype(jnp.uint32) + schedule[1])
-    return jax.lax.fori_loop(0, 20, turn, (counters, streams))
+    return jax.lax.fori_loop(0, 5, four_rounds, (counters, streams))
 
 
 def random_split(

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from nvgd._support.compilation import keep_compiled_programs
 from nvgd._support.errors import InputError
+from nvgd._support.program_cache import keep_compiled_programs
 from nvgd._support.version import __version__
 from nvgd.cli.parsing import Group, parse
 from nvgd.cli.plot import Plot, run_plot

@@ -24,6 +24,7 @@ from nvgd._support.errors import (
     check_seed,
 )
 from nvgd._support.processes import is_first_process
+from nvgd._support.program_cache import keep_compiled_programs
 from nvgd.flow.methods import NVGD
 from nvgd.flow.particle_flow import ParticleFlow
 from nvgd.flow.stage import StageState
@@ -105,6 +106,7 @@ def sample(
             line on standard error now and then if the run takes more than ten seconds.
     """
     check_not_traced("nvgd.sample")
+    keep_compiled_programs()
     make_room()
     target = as_target(target, dim, example)
     flow = NVGD() if flow is None else flow

@@ -76,8 +76,9 @@ class Capped(AbstractMover[CappedState]):
     |v| is the root mean square over coordinates, and v̄ is a robust mean velocity, which all
     particles share. In coordinates with unit spread, no particle moves by more than c relative to
     the others, however steep the density is at its position, and a capped particle does not slow
-    down the others. The shared displacement may be three times as long, so that a distant target is reached
-    soon. Over the second half of a run of known length (set by `sample`), ε and c decay to a tenth.
+    down the others. The shared displacement may be three times as long, so that a distant target is
+    reached soon. Over the second half of a run of known length (set by `sample`), ε and c decay to
+    a tenth.
 
     With minibatches, v is signal plus noise, and most of the noise is common to all particles. v̄
     and v − v̄ are multiplied by the gain |E v|²/E|v|², with expectations over the last ten steps.
