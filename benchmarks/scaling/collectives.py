@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from nvgd._support.devices import Placement
 from nvgd.flow.particle_flow import ParticleFlow
-from nvgd.running.chunks import advance
+from nvgd.running.chunks import Steps, advance_together
 from nvgd.targets.target import Target
 
 KINDS = ("all-reduce", "all-gather", "all-to-all", "collective-permute", "reduce-scatter")
@@ -41,17 +41,10 @@ def step_program(
     state = flow.init(target, particles, key=key)
     state = placement.split_particles(state, num_particles, target.dim)
     with placement.active():
-        lowered = advance.lower(
-            placement.replicate(flow),
-            placement.replicate(target),
-            state,
-            state,
-            None,
-            placement.replicate(jnp.array(1)),
-            thin=None,
-            key=placement.replicate(key),
-            placement=placement,
-        )
+        flow, target, key = (placement.replicate(tree) for tree in (flow, target, key))
+        steps = Steps(flow, target, key, None, placement)
+        length = placement.replicate(jnp.array(1))
+        lowered = advance_together.lower(steps, state, state, None, length)
     return lowered.compile().compiled.as_text()
 
 

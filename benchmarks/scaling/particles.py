@@ -23,7 +23,7 @@ def measure_here(method: str, num_particles: int, dim: int) -> dict[str, float]:
     import jax.numpy as jnp
 
     import nvgd
-    from nvgd.running.chunks import advance
+    from nvgd.running.chunks import Steps, advance
 
     flow = {"NVGD": nvgd.NVGD, "NVGD paper": nvgd.NVGD.paper, "ULA": nvgd.ULA}[method]()
     flow = flow.for_run(1000)
@@ -33,7 +33,7 @@ def measure_here(method: str, num_particles: int, dim: int) -> dict[str, float]:
     state = flow.init(target, particles, key=key)
 
     def go(state, steps: int):
-        chunk = advance(flow, target, state, state, None, jnp.array(steps), thin=None, key=key)
+        chunk = advance(Steps(flow, target, key), state, state, None, steps)
         return jax.block_until_ready(chunk)
 
     started = time.perf_counter()

@@ -12,7 +12,7 @@ import nvgd
 from nvgd import coordinates
 from nvgd.densities import Banana, Funnel
 from nvgd.exact import jumps
-from nvgd.exact.corrections import Corrections
+from nvgd.exact.corrections import Corrections, propose
 from nvgd.exact.final_choice import flow_unless_wrong
 from nvgd.running.plan import length_with_corrections, num_flow_steps, plan
 
@@ -35,6 +35,8 @@ def corrected(target, particles, coordinates, num_steps, key, first_step=0):
             log_densities=log_densities,
             scores=scores,
         )
+        is_jump, is_new_frame = jnp.array(False), jnp.array(True)
+        state = state._replace(proposal=propose(state, is_jump, is_new_frame, key))
     return jax.lax.scan(
         lambda state, _: stage.step(target, state, key=key), state, length=num_steps
     )
@@ -233,7 +235,7 @@ def test_a_run_that_is_made_longer_goes_on_with_its_chains(tmp_path):
 
 def test_jumps_are_draws_of_their_density():
     normals = jax.random.normal(jax.random.key(0), (20_000, 1))
-    uniforms = jax.random.uniform(jax.random.key(1), (jumps.JUMP_FREEDOM // 2, 20_000, 1))
+    uniforms = jax.random.uniform(jax.random.key(1), (20_000, jumps.JUMP_FREEDOM // 2))
     draws = np.asarray(jumps.draw(normals, uniforms))[:, 0]
     assert kstest(draws, "t", args=(jumps.JUMP_FREEDOM,)).pvalue > LEVEL
     points = jnp.linspace(-9.0, 9.0, 7)[:, None]

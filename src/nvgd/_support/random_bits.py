@@ -35,26 +35,25 @@ def random_words(
 
 def random_numbers(
     key: PRNGKeyArray,
-    normal_shape: tuple[int, ...],
-    uniform_shape: tuple[int, ...],
+    num_rows: int,
+    num_normals: int,
+    num_uniforms: int,
     dtype: jnp.dtype,
     stream: Int[Array, ""] | int = 0,
-) -> tuple[Float[Array, "..."], Float[Array, "..."]]:
+) -> tuple[Float[Array, "n a"], Float[Array, "n b"]]:
     """Standard normal numbers by the method of Box and Muller, and numbers uniform on (0, 1).
 
-    Both come from one pass of the generator; streams of a key are independent.
+    Both come from one pass of the generator; streams of a key are independent. Every row is made
+    from counters of its own, so that rows can be split over devices.
     """
-    num_normals, num_uniforms = math.prod(normal_shape), math.prod(uniform_shape)
     num_pairs = (num_normals + 1) // 2
-    words = _threefry(key, num_pairs + (num_uniforms + 1) // 2, stream)
+    words = _threefry(key, (num_rows, num_pairs + (num_uniforms + 1) // 2), stream)
     first, second = (_fractions(side, dtype) for side in words)
-    length, angle = jnp.sqrt(-2 * jnp.log(first[:num_pairs])), 2 * math.pi * second[:num_pairs]
-    normals = jnp.concatenate([length * jnp.cos(angle), length * jnp.sin(angle)])
-    uniforms = jnp.concatenate([first[num_pairs:], second[num_pairs:]])
-    return (
-        normals[:num_normals].reshape(normal_shape),
-        uniforms[:num_uniforms].reshape(uniform_shape),
-    )
+    lengths = jnp.sqrt(-2 * jnp.log(first[:, :num_pairs]))
+    angles = 2 * math.pi * second[:, :num_pairs]
+    normals = jnp.concatenate([lengths * jnp.cos(angles), lengths * jnp.sin(angles)], axis=1)
+    uniforms = jnp.concatenate([first[:, num_pairs:], second[:, num_pairs:]], axis=1)
+    return normals[:, :num_normals], uniforms[:, :num_uniforms]
 
 
 @functools.partial(jax.jit, static_argnames=("shape", "dtype"))
@@ -62,14 +61,16 @@ def random_normals(
     key: PRNGKeyArray, shape: tuple[int, ...], dtype: jnp.dtype, stream: Int[Array, ""] | int = 0
 ) -> Float[Array, "..."]:
     """Standard normal numbers; streams of a key are independent."""
-    return random_numbers(key, shape, (0,), dtype, stream)[0]
+    rows, columns = _rows_and_columns(shape)
+    return random_numbers(key, rows, columns, 0, dtype, stream)[0].reshape(shape)
 
 
 def random_uniforms(
     key: PRNGKeyArray, shape: tuple[int, ...], dtype: jnp.dtype, stream: Int[Array, ""] | int = 0
 ) -> Float[Array, "..."]:
     """Numbers uniform on (0, 1), without the ends; streams of a key are independent."""
-    return random_numbers(key, (0,), shape, dtype, stream)[1]
+    rows, columns = _rows_and_columns(shape)
+    return random_numbers(key, rows, 0, columns, dtype, stream)[1].reshape(shape)
 
 
 def random_indices(
@@ -80,16 +81,23 @@ def random_indices(
     return jnp.minimum((number * uniforms).astype(int), number - 1)
 
 
-def _fractions(words: UInt32[Array, " n"], dtype: jnp.dtype) -> Float[Array, " n"]:
+def _rows_and_columns(shape: tuple[int, ...]) -> tuple[int, int]:
+    return (shape[0], math.prod(shape[1:])) if shape else (1, 1)
+
+
+def _fractions(words: UInt32[Array, "n k"], dtype: jnp.dtype) -> Float[Array, "n k"]:
     """Words as numbers in (0, 1), from as many leading bits as the numbers hold exactly."""
     bits = min(jnp.finfo(dtype).nmant, 32)
     return ((words >> (32 - bits)).astype(dtype) + 0.5) * 2.0**-bits
 
 
 def _threefry(
-    key: PRNGKeyArray, num_pairs: int, stream: Int[Array, ""] | int
-) -> tuple[UInt32[Array, " n"], UInt32[Array, " n"]]:
-    """Threefry-2x32 with twenty rounds of the counters (i, stream), after Salmon et al. (2011)."""
+    key: PRNGKeyArray, shape: tuple[int, int], stream: Int[Array, ""] | int
+) -> tuple[UInt32[Array, "n k"], UInt32[Array, "n k"]]:
+    """Threefry-2x32 with twenty rounds of the counters (i, stream), after Salmon et al. (2011).
+
+    Four rounds in a loop: all twenty at once take several times as long to compile.
+    """
     first, second = jax.random.key_data(key).ravel()
     schedule = jnp.stack([first, second, first ^ second ^ jnp.uint32(0x1BD11BDA)])
     # After every fourth round, two of the three key words are added, and a count to the second.
@@ -104,8 +112,9 @@ def _threefry(
             right = ((right << rotation) | (right >> (32 - rotation))) ^ left
         return left + added[0, i], right + added[1, i]
 
-    counters = jnp.arange(num_pairs, dtype=jnp.uint32) + schedule[0]
-    streams = jnp.full(num_pairs, jnp.asarray(stream).astype(jnp.uint32) + schedule[1])
+    row, column = (jax.lax.broadcasted_iota(jnp.uint32, shape, axis) for axis in (0, 1))
+    counters = row * jnp.uint32(shape[1]) + column + schedule[0]
+    streams = jnp.full(shape, jnp.asarray(stream).astype(jnp.uint32) + schedule[1])
     return jax.lax.fori_loop(0, 5, four_rounds, (counters, streams))
 
 

@@ -184,7 +184,7 @@ class Corrections(AbstractStage):
         selected = even_selection(moved.particles)
         moved = moved._replace(
             snapshots=moved.snapshots.at[kept].set(selected, mode="drop"),
-            proposal=_propose(moved, number % JUMP_EVERY == JUMP_EVERY - 1, is_due, key),
+            proposal=propose(moved, number % JUMP_EVERY == JUMP_EVERY - 1, is_due, key),
         )
         info = StepInfo(
             log_density=jnp.mean(moved.log_densities, where=jnp.isfinite(moved.log_densities)),
@@ -238,10 +238,10 @@ def _begun(
     )
     key = jax.random.fold_in(key, stage.first_step)
     state = _without_strays(state, key)
-    return state._replace(proposal=_propose(state, jnp.array(False), jnp.array(True), key))
+    return state._replace(proposal=propose(state, jnp.array(False), jnp.array(True), key))
 
 
-def _propose(
+def propose(
     state: CorrectionState,
     is_jump: Bool[Array, ""],
     is_new_frame: Bool[Array, ""],
@@ -251,19 +251,17 @@ def _propose(
     particles = state.particles
     # Momenta do not carry over to a new frame, where the first proposal is not a jump.
     is_jump = is_jump & ~is_new_frame
-    noise, uniforms = random_numbers(
-        key, particles.shape, (4, len(particles), 1), particles.dtype, PROPOSAL_STREAM
-    )
+    noise, uniforms = random_numbers(key, *particles.shape, 4, particles.dtype, PROPOSAL_STREAM)
     multiples = jnp.asarray(MULTIPLES, particles.dtype)
-    sizes = jnp.exp(state.log_size) * multiples[(uniforms[0] * len(MULTIPLES)).astype(int)]
+    sizes = jnp.exp(state.log_size) * multiples[(uniforms[:, :1] * len(MULTIPLES)).astype(int)]
     kept = jnp.where(is_new_frame, 0.0, jnp.exp(-FRICTION * sizes))
     momenta = kept * state.momenta + jnp.sqrt(1 - kept**2) * noise
     # A jump leaves the momenta alone, so that its noise is used once.
     momenta = jnp.where(is_jump, state.momenta, momenta)
     expressed, expressed_scores = state.frame.express(particles, state.scores)
     midway = momenta + 0.5 * sizes * expressed_scores
-    there = jnp.where(is_jump, jumps.draw(noise, uniforms[1:3]), expressed + sizes * midway)
-    threshold = jnp.log(uniforms[3, :, 0])
+    there = jnp.where(is_jump, jumps.draw(noise, uniforms[:, 1:3]), expressed + sizes * midway)
+    threshold = jnp.log(uniforms[:, 3])
     return Proposal(
         state.frame.restore(there), expressed, momenta, midway, sizes, threshold, is_jump
     )

@@ -7,10 +7,12 @@ from jaxtyping import Array, Float
 JUMP_FREEDOM = 4
 
 
-def draw(normals: Float[Array, "n d"], uniforms: Float[Array, "k n 1"]) -> Float[Array, "n d"]:
+def draw(normals: Float[Array, "n d"], uniforms: Float[Array, "n k"]) -> Float[Array, "n d"]:
     """Draws of unit scale, from normal and from uniform numbers."""
     # A χ² variable with ν degrees of freedom is twice the sum of ν/2 exponential variables.
-    return normals * jnp.sqrt(JUMP_FREEDOM / (-2 * jnp.sum(jnp.log(uniforms), axis=0)))
+    return normals * jnp.sqrt(
+        JUMP_FREEDOM / (-2 * jnp.sum(jnp.log(uniforms), axis=1, keepdims=True))
+    )
 
 
 def log_densities(positions: Float[Array, "n d"]) -> Float[Array, " n"]:

@@ -70,7 +70,7 @@ def advance(steps: Steps, state: Any, previous: Any, taken: PyTree, length: int)
     """
     if steps.stage.is_shared and steps.placement.mesh is None:
         return _advance_apart(steps, state, previous, taken, length)
-    chunk, kept = _advance_together(steps, state, previous, taken, jnp.array(length))
+    chunk, kept = advance_together(steps, state, previous, taken, jnp.array(length))
     # Cut on the host: on the device, every length would compile a new program.
     infos = jax.tree.map(lambda leaf: np.asarray(leaf)[: int(chunk.length)], chunk.infos)
     return Chunk(chunk.state, chunk.previous, infos, bool(chunk.healthy), list(kept))
@@ -153,7 +153,7 @@ class _Loop(NamedTuple):
 
 
 @compiled
-def _advance_together(
+def advance_together(
     steps: Steps, state: Any, previous: Any, taken: PyTree, length: Int[Array, ""]
 ) -> tuple[_Loop, Float[Array, "slots n d"]]:
     """Many steps in one program."""

@@ -16,9 +16,10 @@ from nvgd.stein.divergences import choose_divergence, values_and_divergences
 from nvgd.stein.regularisers import is_quadratic
 from nvgd.stein.witnesses import MLP, Witness
 
-# While the network's gain per coordinate is below this value, the particles are nearly normal and
-# the network is nearly zero: it is then trained in one of SELDOM steps.
-SMALL_GAIN = 0.1
+# The network is trained in every step if its gain per coordinate is at least this value. The less
+# it gains, the nearer the particles are to normal: the number of steps between two trainings grows
+# with the inverse square root of the gain, up to SELDOM.
+LARGE_GAIN = 0.1
 SELDOM = 5
 # Decay of the running means behind the network's weight, which average about ten steps.
 EVIDENCE_MEMORY = 0.9
@@ -51,7 +52,7 @@ class Residual(AbstractDirection[ResidualState]):
     which is the regularised Stein discrepancy of f up to a constant and needs no second derivatives
     of log p. The weight β ∈ [0, 1] maximises the same objective at particles on which the network
     has not been trained yet: a network that does not help gets weight zero. While there is little
-    to learn, it is trained in every fifth step only.
+    to learn, it is trained up to five times less often.
 
     Intended for coordinates in which the particles have unit spread, such as `Adaptive`.
 
@@ -92,7 +93,8 @@ class Residual(AbstractDirection[ResidualState]):
         # form: their noise keeps the network from overfitting individual particles.
         estimator = choose_divergence(self.trainer.divergence, particles.shape[1])
         trainer = dataclasses.replace(self.trainer, divergence=estimator)
-        is_due = (gain > SMALL_GAIN * particles.shape[1]) | (state.step % SELDOM == 0)
+        small = jnp.maximum(gain / (LARGE_GAIN * particles.shape[1]), SELDOM**-2.0)
+        is_due = state.step % (small**-0.5).astype(int) == 0
 
         def train() -> tuple[NeuralState, Array]:
             network, diagnostics = trainer.train(
