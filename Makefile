@@ -12,7 +12,7 @@ help:
 	@echo "make demo   set up and run the two-dimensional funnel: table, figure, animation"
 	@echo "make test   set up and run the tests; under ten minutes on two cores"
 	@echo "make test-quick  the tests for everyday work; about two minutes"
-	@echo "make benchmark  set up and measure: speed beside its limits, then rivals; under 15 minutes"
+	@echo "make benchmark  set up and measure: speed beside its limits, time to the first posterior, rivals; about 40 minutes"
 	@echo "make soak   set up and measure scaling and faults: devices, large data, kills; about 10 minutes"
 	@echo "make graph  which room of the library imports which"
 	@echo "make check  lint, types and tests, as continuous integration does"
@@ -35,6 +35,7 @@ graph: $(READY)
 # Nothing else should run on the machine meanwhile.
 benchmark: $(READY)
 	$(BIN)/python -m benchmarks.speed
+	MPLBACKEND=agg $(BIN)/python -m benchmarks.startup
 	MPLBACKEND=agg $(BIN)/python -m benchmarks.rivals
 
 # Long forms of what the tests try in small: devices, particles, large data, fifty kills.

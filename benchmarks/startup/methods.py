@@ -41,6 +41,11 @@ def neural(problem: Problem) -> Run:
     return _flow(problem, None)
 
 
+def bare(problem: Problem) -> Run:
+    """`nvgd.sample` without any further argument."""
+    return _flow(problem, None, {})
+
+
 def paper(problem: Problem) -> Run:
     """`nvgd.NVGD.paper()`, for the cost of its compilation."""
     import nvgd
@@ -48,11 +53,12 @@ def paper(problem: Problem) -> Run:
     return _flow(problem, nvgd.NVGD.paper())
 
 
-def _flow(problem: Problem, flow: Any) -> Run:
+def _flow(problem: Problem, flow: Any, size: dict[str, int] | None = None) -> Run:
     import nvgd
 
     assert problem.log_density is not None
     log_density = problem.log_density
+    size = {"num_particles": NUM_PARTICLES, "num_steps": NUM_STEPS} if size is None else size
 
     def run(seed: int) -> np.ndarray:
         with warnings.catch_warnings():
@@ -61,8 +67,7 @@ def _flow(problem: Problem, flow: Any) -> Run:
                 log_density,
                 flow,
                 dim=problem.dim,
-                num_particles=NUM_PARTICLES,
-                num_steps=NUM_STEPS,
+                **size,
                 seed=seed,
                 progress=False,
             )
@@ -240,6 +245,7 @@ class Method(NamedTuple):
 
 METHODS: dict[str, Method] = {
     "nvgd": Method(neural, ("jax.numpy", "nvgd")),
+    "nvgd_bare": Method(bare, ("jax.numpy", "nvgd")),
     "blackjax_nuts": Method(blackjax_nuts, ("jax.numpy", "blackjax")),
     "blackjax_meads": Method(blackjax_meads, ("jax.numpy", "blackjax")),
     "numpyro_nuts": Method(numpyro_nuts, ("jax.numpy", "numpyro.infer")),

@@ -60,15 +60,23 @@ def energy_ratio(runs: Sequence[Record]) -> float:
 
 def states_table(times: Sequence[Record]) -> str:
     """What nvgd's time consists of, by the state of its cache."""
-    head = ("posterior", "d", "import", "cold", "known shape", "again", "second call", "peak GB")
-    rows: list[Row] = [head]
-    for name, own in _by_posterior([row for row in times if row["method"] == "nvgd"]).items():
+    head = ("posterior", "d", "particles × steps", "import", "cold", "known shape", "again")
+    rows: list[Row] = [(*head, "second call", "peak GB")]
+    sizes = {"nvgd": "256 × 2000", "nvgd_bare": "bare call"}
+    chosen = [
+        (name, size, [row for row in own if row["method"] == method])
+        for name, own in _by_posterior(times).items()
+        for method, size in sizes.items()
+    ]
+    for name, size, own in chosen:
+        if not own:
+            continue
         first = [median(own, "first_cpu_seconds", state=s) for s in (COLD, KNOWN_SHAPE, AGAIN)]
         warm = median(own, "second_cpu_seconds")
         peak = median(own, "peak_gigabytes", state=COLD)
         values = [median(own, "import_cpu_seconds"), *first, warm, peak]
         cells = ["" if value is None else f"{value:.2f}" for value in values]
-        rows.append((name, str(own[0]["dim"]), *cells))
+        rows.append((name, str(own[0]["dim"]), size, *cells))
     return (
         f"{markdown(rows)}\n\nProcessor seconds of `nvgd.sample`: the import, the first call with "
         "each state of the cache, and a second call; peak memory with an empty cache."

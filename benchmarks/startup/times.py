@@ -51,7 +51,7 @@ def measure(
 def _missing(records: Records, posterior: BenchmarkPosterior, method: str, seed: int) -> list[str]:
     if METHODS[method].is_pymc and pymc_data(posterior) is None:
         return []
-    states = STATES if method == "nvgd" else (COLD,)
+    states = STATES if method in ("nvgd", "nvgd_bare") else (COLD,)
     return [s for s in states if ("times", (posterior.name, method, s, seed)) not in records]
 
 

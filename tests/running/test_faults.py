@@ -188,7 +188,7 @@ def test_an_error_of_the_librarys_own_is_not_blamed_on_the_log_density(monkeypat
     def fail(*arguments, **options):
         raise ValueError("a fault of the stage")
 
-    monkeypatch.setattr("nvgd.exact.corrections._propose", fail)
+    monkeypatch.setattr("nvgd.exact.corrections.propose", fail)
     with pytest.raises(ValueError, match="a fault of the stage"):
         nvgd.sample(
             lambda x: -0.5 * x @ x,

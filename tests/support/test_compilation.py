@@ -4,6 +4,7 @@ import jax.numpy as jnp
 
 import nvgd
 from nvgd._support import compilation
+from nvgd.running import chunks
 
 
 def test_programs_of_targets_that_are_past_are_dropped(monkeypatch):
@@ -45,3 +46,62 @@ def test_the_same_target_keeps_its_program(monkeypatch):
         )
         sizes.append(compilation.num_programs())
     assert sizes[0] == sizes[1] == sizes[2]
+
+
+def sampled(log_density, **options):
+    options = {"dim": 3, "num_particles": 40, "num_steps": 520, "progress": False, **options}
+    return nvgd.sample(log_density, **options)
+
+
+def test_the_users_log_density_is_compiled_once():
+    """By the bare call: one trace for its shapes, one for a program that all stages share."""
+    traces = []
+
+    def log_density(x):
+        traces.append(x)
+        return -0.5 * jnp.sum(x**2)
+
+    posterior = sampled(log_density)
+    assert [stage.kind for stage in posterior.stages] == ["flow", "corrections"]
+    assert len(traces) == 2
+    sampled(posterior.target, dim=None, seed=1)
+    posterior.diagnose()
+    assert len(traces) == 2
+
+
+def test_a_minibatch_log_likelihood_is_compiled_twice():
+    """For the check of the start and the end, and for the steps."""
+    traces = []
+
+    def log_likelihood(x, row):
+        traces.append(x)
+        return -0.5 * jnp.sum((row - x) ** 2)
+
+    target = nvgd.Target(
+        lambda x: -0.5 * jnp.sum(x**2),
+        dim=3,
+        log_likelihood=log_likelihood,
+        data=jnp.ones((100, 3)),
+        batch_size=10,
+    )
+    sampled(target, dim=None, num_steps=20)
+    assert len(traces) == 3
+
+
+def test_models_of_one_shape_share_the_librarys_own_programs():
+    """The same density in a new lambda, and another density: only their gradients are compiled."""
+    sampled(lambda x: -0.5 * jnp.sum(x**2))
+    own = [chunks._update, chunks._prepare]
+    before = [program._jitted._cache_size() for program in own]
+    sampled(lambda x: -0.5 * jnp.sum(x**2))
+    sampled(lambda x: -jnp.sum(jnp.cosh(x)), num_steps=600, seed=2)
+    assert [program._jitted._cache_size() for program in own] == before
+
+
+def test_options_that_this_version_of_xla_does_not_know_are_left_out(monkeypatch):
+    monkeypatch.setattr(compilation, "QUICKLY", {"xla_of_the_future": 1, **compilation.QUICKLY})
+    compilation._options.cache_clear()
+    options = compilation._options(1)
+    compilation._options.cache_clear()
+    assert options["xla_backend_optimization_level"] == 1
+    assert "xla_of_the_future" not in options

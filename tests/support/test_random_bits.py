@@ -1,10 +1,21 @@
-"""Bits from a hashed counter behave as random ones where the library uses them."""
+"""The library's random numbers are Threefry's, and its random bits behave as random ones."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.extend.random import threefry_2x32
+from scipy.stats import kstest
 
-from nvgd._support.random_bits import random_signs, random_split, random_words, rows_of
+from nvgd._support import random_bits
+from nvgd._support.random_bits import (
+    random_indices,
+    random_normals,
+    random_numbers,
+    random_signs,
+    random_split,
+    random_words,
+    rows_of,
+)
 
 KEY = jax.random.key(3)
 SINGLE, HALF = jnp.dtype(jnp.float32), jnp.dtype(jnp.float16)
@@ -61,3 +72,34 @@ def test_shapes_dtypes_and_traced_streams():
     assert signs.shape == (5, 3, 7)
     assert signs.dtype == jnp.float16
     assert jnp.array_equal(signs, random_signs(KEY, (5, 3, 7), HALF, 2))
+
+
+def test_words_are_those_of_jax():
+    """The loop gives what JAX's own Threefry gives for the same counters."""
+    words = random_bits._threefry(KEY, (3, 5), 7)
+    counters = jnp.concatenate([jnp.arange(15, dtype=jnp.uint32), jnp.full(15, 7, jnp.uint32)])
+    expected = threefry_2x32(jax.random.key_data(KEY), counters)
+    assert np.array_equal(np.concatenate([side.ravel() for side in words]), expected)
+
+
+def test_normal_and_uniform_numbers_are_what_they_are_called():
+    normals, uniforms = random_numbers(KEY, 4000, 5, 3, SINGLE)
+    assert (normals.shape, uniforms.shape) == ((4000, 5), (4000, 3))
+    for column in normals.T:
+        assert kstest(column, "norm").pvalue > 1e-3
+    for column in uniforms.T:
+        assert kstest(column, "uniform").pvalue > 1e-3
+    assert 0 < uniforms.min() <= uniforms.max() < 1
+    both = np.concatenate([normals, np.sqrt(12) * (uniforms - 0.5)], axis=1)
+    # Correlations, also of squares, have a standard deviation of 1/√4000.
+    for values in (both, both**2):
+        correlations = np.corrcoef(values.T) - np.eye(8)
+        assert np.abs(correlations).max() < 4.5 / np.sqrt(4000)
+    again = random_normals(KEY, (4000, 5), SINGLE, stream=1)
+    assert abs(np.mean(again * normals)) < 4.5 / np.sqrt(20_000)
+
+
+def test_indices_cover_their_range_evenly():
+    counts = np.bincount(np.asarray(random_indices(KEY, (7000,), 7)))
+    assert len(counts) == 7
+    assert np.abs(counts - 1000).max() < 4.5 * np.sqrt(1000)

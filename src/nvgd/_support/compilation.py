@@ -6,8 +6,9 @@ from typing import Any, ParamSpec, TypeVar
 
 import equinox as eqx
 import jax
-from jax.core import Tracer
 from jaxtyping import PyTree
+
+from nvgd._support.errors import is_tracing
 
 # One program of a run takes about 1,400 of the 65,530 memory maps that Linux grants a process.
 MOST_PROGRAMS = 16
@@ -67,11 +68,10 @@ def quickly_compiled(function: Callable[Inputs, Output]) -> Callable[Inputs, Out
 
     @functools.wraps(function)
     def call(*args: Inputs.args, **kwargs: Inputs.kwargs) -> Output:
-        given = (args, kwargs)
-        if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(given)):
+        if is_tracing():
             # Part of a larger program, which has its own options.
             return function(*args, **kwargs)
-        form = Form(given)
+        form = Form((args, kwargs))
         return program(form, form.arrays)
 
     return call

@@ -49,13 +49,17 @@ def plain(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else value
 
 
-def check_not_traced(name: str) -> None:
-    """Refuse to run inside a function that JAX is tracing."""
+def is_tracing() -> bool:
+    """Whether JAX is tracing a function now."""
     from jax._src import core
 
-    # Not part of JAX's public API. If it disappears, JAX's own tracing error is raised instead.
-    is_clean = getattr(core, "trace_state_clean", lambda: True)
-    if not is_clean():
+    # Not part of JAX's public API. If it disappears, JAX's own errors are raised instead.
+    return not getattr(core, "trace_state_clean", lambda: True)()
+
+
+def check_not_traced(name: str) -> None:
+    """Refuse to run inside a function that JAX is tracing."""
+    if is_tracing():
         raise InputError(
             f"{name} runs on the host and cannot be called inside jax.jit, vmap or grad: call it "
             "outside, or step a flow by hand with flow.init and flow.step."

@@ -10,7 +10,9 @@ from jaxtyping import Array, Float
 
 from nvgd._support.particle_groups import even_selection
 
-# Standard deviation of a normal distribution in units of the distance between its quartiles.
+# Standard deviation of a normal distribution in units of its median absolute deviation,
+DEVIATIONS = 1.4826
+# and of the distance between its quartiles.
 QUARTILES = 0.7413
 # Mean of log|z| for a standard normal z.
 LOG_OF_NORMAL = -0.6352
@@ -50,11 +52,21 @@ def sums(values: Float[Array, "n ..."]) -> Float[Array, "..."]:
     return jnp.ones(len(values), values.dtype) @ values
 
 
+def scale_about_zero(values: Float[Array, "n ..."]) -> Float[Array, "..."]:
+    """Robust standard deviation about zero, from the median absolute value; never zero."""
+    return DEVIATIONS * median(jnp.abs(values)) + jnp.finfo(values.dtype).tiny ** 0.5
+
+
 def typical_size(values: Float[Array, "n ..."]) -> Float[Array, "..."]:
-    """Robust standard deviation about zero, from the mean of log|v|; never zero."""
-    tiny = jnp.finfo(values.dtype).tiny ** 0.5
-    logs = jnp.log(jnp.abs(values) + tiny)
-    return jnp.exp(sums(logs) / len(values) - LOG_OF_NORMAL)
+    """Robust standard deviation about zero, from the mean of log|v| over v ≠ 0; never zero.
+
+    Faster than `scale_about_zero`, for many values of which a few are wild.
+    """
+    sizes = jnp.abs(values)
+    counts = (sizes > 0).astype(values.dtype)
+    logs = jnp.log(jnp.where(sizes > 0, sizes, 1.0))
+    means = sums(logs) / jnp.maximum(sums(counts), 1.0)
+    return jnp.exp(means - LOG_OF_NORMAL)
 
 
 def robust_mean(values: Float[Array, "n ..."]) -> Float[Array, "..."]:

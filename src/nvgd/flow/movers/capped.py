@@ -8,7 +8,7 @@ import optax
 from jaxtyping import Array, Bool, Float, Int
 
 from nvgd._support.errors import check_positive, plain
-from nvgd._support.robust import can_fit_scatter, robust_mean, typical_size
+from nvgd._support.robust import can_fit_scatter, robust_mean, scale_about_zero
 from nvgd.flow.movers.base import AbstractMover
 
 # Cap of the displacement that all particles share, as a multiple of the cap of each particle.
@@ -178,7 +178,7 @@ class Capped(AbstractMover[CappedState]):
         self, velocities: Float[Array, "n d"], state: CappedState, step: Int[Array, ""]
     ) -> tuple[Float[Array, "n d"], CappedState]:
         """Cap each coordinate, with one cap for all particles."""
-        most = WILD * typical_size(velocities)
+        most = WILD * scale_about_zero(velocities)
         state = state._replace(own=state.own.add(jnp.clip(velocities, -most, most)))
         mean = state.own.mean / (1 - VELOCITY_MEMORY ** (step + 1.0)).astype(velocities.dtype)
         # Relative to the largest value, so that squares do not underflow.
