@@ -33,17 +33,19 @@ def can_fit_scatter(num_particles: int, dim: int) -> bool:
     return num_particles >= PARTICLES_PER_DIMENSION * dim
 
 
-def median(values: Float[Array, "n ..."]) -> Float[Array, "..."]:
-    """The (lower) median along the first axis."""
-    return quantiles(values, 0.5)[0]
+def median(values: Float[Array, "n ..."], most: int = MOST_SORTED) -> Float[Array, "..."]:
+    """The (lower) median along the first axis; of an evenly spaced selection beyond `most` rows."""
+    return quantiles(values, 0.5, most=most)[0]
 
 
-def quantiles(values: Float[Array, "n ..."], *shares: float) -> Float[Array, "k ..."]:
+def quantiles(
+    values: Float[Array, "n ..."], *shares: float, most: int = MOST_SORTED
+) -> Float[Array, "k ..."]:
     """For each share, the smallest value that so many of the first axis do not exceed.
 
-    Among more than 512 rows, those of an evenly spaced selection.
+    Among more than `most` rows, those of an evenly spaced selection.
     """
-    ordered = jnp.sort(even_selection(values, MOST_SORTED), axis=0)
+    ordered = jnp.sort(even_selection(values, most), axis=0)
     return ordered[np.array([max(math.ceil(share * len(ordered)), 1) - 1 for share in shares])]
 
 
@@ -67,12 +69,6 @@ def typical_size(values: Float[Array, "n ..."]) -> Float[Array, "..."]:
     logs = jnp.log(jnp.where(sizes > 0, sizes, 1.0))
     means = sums(logs) / jnp.maximum(sums(counts), 1.0)
     return jnp.exp(means - LOG_OF_NORMAL)
-
-
-def robust_mean(values: Float[Array, "n ..."]) -> Float[Array, "..."]:
-    """Mean over the first axis, with Cauchy weights against values far beyond the typical size."""
-    weights = 1 / (1 + (values / (3 * typical_size(values))) ** 2)
-    return sums(weights * values) / sums(weights)
 
 
 def inverse_of(lower: Float[Array, "d d"]) -> Float[Array, "d d"]:

@@ -249,9 +249,10 @@ def propose(
 ) -> Proposal:
     """A leapfrog step with refreshed momenta, or a jump."""
     particles = state.particles
+    num_particles, dim = particles.shape
     # Momenta do not carry over to a new frame, where the first proposal is not a jump.
     is_jump = is_jump & ~is_new_frame
-    noise, uniforms = random_numbers(key, *particles.shape, 4, particles.dtype, PROPOSAL_STREAM)
+    noise, uniforms = random_numbers(key, num_particles, dim, 4, particles.dtype, PROPOSAL_STREAM)
     multiples = jnp.asarray(MULTIPLES, particles.dtype)
     sizes = jnp.exp(state.log_size) * multiples[(uniforms[:, :1] * len(MULTIPLES)).astype(int)]
     kept = jnp.where(is_new_frame, 0.0, jnp.exp(-FRICTION * sizes))

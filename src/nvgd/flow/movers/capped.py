@@ -8,13 +8,16 @@ import optax
 from jaxtyping import Array, Bool, Float, Int
 
 from nvgd._support.errors import check_positive, plain
-from nvgd._support.robust import can_fit_scatter, robust_mean, scale_about_zero
+from nvgd._support.robust import can_fit_scatter, median, scale_about_zero
 from nvgd.flow.movers.base import AbstractMover
 
 # Cap of the displacement that all particles share, as a multiple of the cap of each particle.
 COMMON_CAPS = 3.0
 # Cap of Adam's steps, as a multiple of the same cap; noise shortens these steps anyway.
 NOISY_CAPS = 2.0
+# The median velocity is that of at most this many particles. Its error hardly matters: what v̄
+# lacks is in v − v̄.
+MOST_SORTED = 64
 # Decay of the running means, which average about ten steps to separate signal from noise.
 VELOCITY_MEMORY = 0.9
 # Velocities of a coordinate are clipped at this multiple of their spread.
@@ -73,8 +76,8 @@ class Capped(AbstractMover[CappedState]):
 
         x ← x + ⌈v̄⌉₃ + ⌈v − v̄⌉₁,   ⌈v⌉ₖ = min(ε, kc/|v|) v
 
-    |v| is the root mean square over coordinates, and v̄ is a robust mean velocity, which all
-    particles share. In coordinates with unit spread, no particle moves by more than c relative to
+    |v| is the root mean square over coordinates, and v̄ is the median velocity, which all particles
+    share. In coordinates with unit spread, no particle moves by more than c relative to
     the others, however steep the density is at its position, and a capped particle does not slow
     down the others. The shared displacement may be three times as long, so that a distant target is
     reached soon. Over the second half of a run of known length (set by `sample`), ε and c decay to
@@ -151,7 +154,7 @@ class Capped(AbstractMover[CappedState]):
         is_noisy: bool,
     ) -> tuple[Float[Array, "n d"], CappedState]:
         """Cap the shared displacement, and that of each particle relative to the others."""
-        shared = robust_mean(velocities)[None]
+        shared = median(velocities, MOST_SORTED)[None]
         own = velocities - shared
         if is_noisy:
             state = state._replace(shared=state.shared.add(shared), own=state.own.add(own))
