@@ -13,8 +13,8 @@ CASES = {
     "NVGD paper": [(64_000, 2), (1_000_000, 2), (12_800, 50), (102_400, 50)],
     "ULA": [(1_000_000, 2), (102_400, 50)],
 }
-# A full period of the default, which searches for a driver in one of five steps.
-STEPS = 5
+# A full period of the default at first, which searches for a driver in one of ten steps.
+STEPS = 10
 
 
 def measure_here(method: str, num_particles: int, dim: int) -> dict[str, float]:

@@ -103,3 +103,12 @@ def test_indices_cover_their_range_evenly():
     counts = np.bincount(np.asarray(random_indices(KEY, (7000,), 7)))
     assert len(counts) == 7
     assert np.abs(counts - 1000).max() < 4.5 * np.sqrt(1000)
+
+
+def test_splits_of_very_many_rows_take_only_so_many():
+    first, second = random_split(KEY, 4096, 2731, most=1024)
+    assert first.size + second.size == 1024
+    # Two thirds, up to a row per group.
+    assert abs(first.size - 683) <= 16
+    rows = np.concatenate([first, second], axis=1)
+    assert all(len(np.unique(group)) == len(group) for group in rows)

@@ -289,8 +289,13 @@ def own_devices() -> Devices:
     return None if jax.process_count() == 1 else jax.local_devices()[:1]
 
 
+def is_split() -> bool:
+    """Under `jit`: whether particles are split over devices."""
+    return PARTICLES in jax.sharding.get_abstract_mesh().axis_names
+
+
 def everywhere(values: jax.Array) -> jax.Array:
     """Under `jit`: replicate a small array on every device."""
-    if PARTICLES not in jax.sharding.get_abstract_mesh().axis_names:
+    if not is_split():
         return values
     return jax.lax.with_sharding_constraint(values, PartitionSpec())

@@ -12,10 +12,12 @@ from typing import Any
 import jax
 from jaxtyping import Array, PyTree
 
-from nvgd._support.devices import everywhere
+from nvgd._support.devices import everywhere, is_split
 
 MOST_GROUPS = 64
 SMALLEST_GROUP = 256
+# Most rows that a costly function of single rows sees at once.
+ROWS_PER_BLOCK = 65_536
 # Costly computations over pairs, and searches, use an evenly spaced subset of this many particles.
 MOST_SELECTED = 2048
 
@@ -48,6 +50,29 @@ def by_group(function: Callable[..., PyTree], *arrays: Any) -> PyTree:
     if num_groups(len(arrays[0])) == 1:
         return function(*arrays)
     return jax.tree.map(join_groups, jax.vmap(function)(*map(split_groups, arrays)))
+
+
+def first_of_groups(values: Array, most: int) -> Array:
+    """The first rows of each group, at most `most` in all."""
+    if len(values) <= most:
+        return values
+    groups = split_groups(values)
+    return join_groups(groups[:, : max(most // len(groups), 1)])
+
+
+def in_blocks(function: Callable[[Any], Array], values: Array) -> Array:
+    """Apply `function` to every row, on one device in blocks, which bounds the memory."""
+    if is_split() or len(values) <= ROWS_PER_BLOCK:
+        return jax.vmap(function)(values)
+    return jax.lax.map(function, values, batch_size=ROWS_PER_BLOCK)
+
+
+def group_by_group(function: Callable[..., PyTree], *arrays: Any) -> PyTree:
+    """`by_group`, on one device one group after another, which bounds the memory."""
+    if is_split() or num_groups(len(arrays[0])) == 1:
+        return by_group(function, *arrays)
+    groups = tuple(map(split_groups, arrays))
+    return jax.tree.map(join_groups, jax.lax.map(lambda parts: function(*parts), groups))
 
 
 def even_selection(values: Array, most: int = MOST_SELECTED) -> Array:

@@ -119,19 +119,23 @@ def _threefry(
 
 
 def random_split(
-    key: PRNGKeyArray, size: int, num_first: int
+    key: PRNGKeyArray, size: int, num_first: int, most: int | None = None
 ) -> tuple[Int[Array, "k m"], Int[Array, "k p"]]:
     """Split the rows of each group at random into two parts, and return their indices.
 
     Arguments:
         size: number of rows in all groups together.
         num_first: number of rows in the first parts of all groups together, approximately.
+        most: largest number of rows in both parts of all groups together; both shrink in
+            proportion if there are more rows.
     """
     words = split_groups(random_words(key, size, SPLIT_STREAM))
     order = jnp.argsort(words, axis=1)
     # At least one row in each part.
-    cut = min(max(round(num_first / len(words)), 1), words.shape[1] - 1)
-    return order[:, :cut], order[:, cut:]
+    share = 1.0 if most is None else min(1.0, most / size)
+    cut = min(max(round(share * num_first / len(words)), 1), words.shape[1] - 1)
+    end = max(round(share * words.shape[1]), cut + 1)
+    return order[:, :cut], order[:, cut:end]
 
 
 def rows_of(values: Float[Array, "n ..."], rows: Int[Array, "k m"]) -> Float[Array, "km ..."]:

@@ -148,15 +148,17 @@ class Neural(AbstractDirection[NeuralState]):
         *,
         key: PRNGKeyArray,
         alternatives: Float[Array, "k n d"] | None = None,
+        most: int | None = None,
     ) -> tuple[NeuralState, Diagnostics]:
         """Take up to P ascent steps on θ, with the particles held fixed.
 
         Arguments:
+            most: largest number of particles to use, drawn at random; all if omitted.
             alternatives: k further estimates of the scores; ascent step t uses estimate t mod k.
         """
         num_particles, dim = particles.shape
         num_train = round(self.train_fraction * num_particles)
-        train_rows, validation_rows = random_split(key, num_particles, num_train)
+        train_rows, validation_rows = random_split(key, num_particles, num_train, most)
         train, validation = (
             (rows_of(particles, rows), rows_of(scores, rows))
             for rows in (train_rows, validation_rows)

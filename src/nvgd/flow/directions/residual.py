@@ -9,7 +9,7 @@ from jax.scipy.special import ndtri
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from nvgd._support.errors import InputError, check_kind
-from nvgd._support.particle_groups import by_group
+from nvgd._support.particle_groups import by_group, first_of_groups, in_blocks
 from nvgd.flow.directions.base import AbstractDirection, Capabilities, Fit, norm_squared
 from nvgd.flow.directions.neural import Neural, NeuralState
 from nvgd.stein.divergences import choose_divergence, values_and_divergences
@@ -21,6 +21,8 @@ from nvgd.stein.witnesses import MLP, Witness
 # with the inverse square root of the gain, up to SELDOM.
 LARGE_GAIN = 0.1
 SELDOM = 5
+# A network of this size needs no more particles to learn from.
+MOST_TRAINED = 16_384
 # Decay of the running means behind the network's weight, which average about ten steps.
 EVIDENCE_MEMORY = 0.9
 
@@ -85,7 +87,10 @@ class Residual(AbstractDirection[ResidualState]):
         del view
         evidence_key, training_key = jax.random.split(key)
         repulsion = normal_scores(particles)
-        gain, size = self._evidence(particles, -repulsion, state.network, evidence_key)
+        shown, shown_scores = (
+            first_of_groups(values, MOST_TRAINED) for values in (particles, -repulsion)
+        )
+        gain, size = self._evidence(shown, shown_scores, state.network, evidence_key)
         gain = EVIDENCE_MEMORY * state.gain + (1 - EVIDENCE_MEMORY) * gain
         size = EVIDENCE_MEMORY * state.size + (1 - EVIDENCE_MEMORY) * size
         weight = jnp.clip(gain / (size + 1e-9), 0.0, 1.0)
@@ -98,12 +103,12 @@ class Residual(AbstractDirection[ResidualState]):
 
         def train() -> tuple[NeuralState, Array]:
             network, diagnostics = trainer.train(
-                particles, -repulsion, state.network, key=training_key
+                particles, -repulsion, state.network, key=training_key, most=MOST_TRAINED
             )
             return network, diagnostics["inner_steps"]
 
         network, inner_steps = jax.lax.cond(is_due, train, lambda: (state.network, jnp.array(0)))
-        velocities = scores + repulsion + weight * jax.vmap(network.witness)(particles)
+        velocities = scores + repulsion + weight * in_blocks(network.witness, particles)
         diagnostics = {
             "stein_discrepancy": affine_discrepancy(particles, scores),
             "inner_steps": inner_steps,

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from nvgd._support.errors import InputError, check_count, check_kind, plain
-from nvgd._support.particle_groups import by_group, num_groups
+from nvgd._support.particle_groups import by_group, group_by_group, num_groups
 from nvgd._support.random_bits import random_indices, random_normals, random_uniforms
 from nvgd._support.resampling import systematic
 from nvgd._support.robust import can_fit_scatter, median, quantiles
@@ -174,10 +174,14 @@ def _resampled(
     """
     dim = particles.shape[1]
     others = particles[:MOST_NEIGHBOURS]
-    squares = jnp.sum(others**2, axis=1)[:, None] + jnp.sum(particles**2, axis=1)
-    squares = jnp.maximum(squares - 2 * others @ particles.T, 0.0)
-    # A particle is its own nearest neighbour.
-    radii = jnp.sqrt(_smallest(squares, min(NEIGHBOURS + 1, len(others)))) + 1e-6
+
+    def to_neighbour(particles: Array) -> Array:
+        """To the eighth nearest neighbour; a particle is its own nearest."""
+        squares = jnp.sum(others**2, axis=1)[:, None] + jnp.sum(particles**2, axis=1)
+        squares = jnp.maximum(squares - 2 * others @ particles.T, 0.0)
+        return jnp.sqrt(_smallest(squares, min(NEIGHBOURS + 1, len(others)))) + 1e-6
+
+    radii = group_by_group(to_neighbour, particles)
     excess = -dim * jnp.log(radii) - jnp.maximum(log_densities, -1e30)
     excess = EAGERNESS * (excess - median(excess))
     weights = jnp.exp(-jnp.clip(excess, -LARGEST_CHANGE, LARGEST_CHANGE))
