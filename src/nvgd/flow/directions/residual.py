@@ -16,10 +16,9 @@ from nvgd.stein.divergences import choose_divergence, values_and_divergences
 from nvgd.stein.regularisers import is_quadratic
 from nvgd.stein.witnesses import MLP, Witness
 
-# The network is trained in every step if its gain per coordinate is at least this value. The less
-# it gains, the nearer the particles are to normal: the number of steps between two trainings grows
-# with the inverse square root of the gain, up to SELDOM.
-LARGE_GAIN = 0.1
+# While the network gains less than this per coordinate, the particles are normal for all it can
+# tell, and it is trained in one of SELDOM steps only.
+SMALL_GAIN = 0.003
 SELDOM = 5
 # A network of this size needs no more particles to learn from.
 MOST_TRAINED = 16_384
@@ -53,8 +52,8 @@ class Residual(AbstractDirection[ResidualState]):
 
     which is the regularised Stein discrepancy of f up to a constant and needs no second derivatives
     of log p. The weight β ∈ [0, 1] maximises the same objective at particles on which the network
-    has not been trained yet: a network that does not help gets weight zero. While there is little
-    to learn, it is trained up to five times less often.
+    has not been trained yet: a network that does not help gets weight zero. While it gains
+    nothing, it is trained in every fifth step only.
 
     Intended for coordinates in which the particles have unit spread, such as `Adaptive`.
 
@@ -98,8 +97,7 @@ class Residual(AbstractDirection[ResidualState]):
         # form: their noise keeps the network from overfitting individual particles.
         estimator = choose_divergence(self.trainer.divergence, particles.shape[1])
         trainer = dataclasses.replace(self.trainer, divergence=estimator)
-        small = jnp.maximum(gain / (LARGE_GAIN * particles.shape[1]), SELDOM**-2.0)
-        is_due = state.step % (small**-0.5).astype(int) == 0
+        is_due = (gain > SMALL_GAIN * particles.shape[1]) | (state.step % SELDOM == 0)
 
         def train() -> tuple[NeuralState, Array]:
             network, diagnostics = trainer.train(
