@@ -1,5 +1,8 @@
 """How many compiled programs a process keeps."""
 
+import gc
+import weakref
+
 import jax.numpy as jnp
 
 import nvgd
@@ -105,3 +108,19 @@ def test_options_that_this_version_of_xla_does_not_know_are_left_out(monkeypatch
     compilation._options.cache_clear()
     assert options["xla_backend_optimization_level"] == 1
     assert "xla_of_the_future" not in options
+
+
+def test_programs_do_not_keep_the_data_of_a_target():
+    """JAX keeps a program's constants; the rows of a data set must not be among them."""
+    rows = jnp.ones((1000, 3))
+    target = nvgd.Target(
+        lambda x: -0.5 * jnp.sum(x**2),
+        dim=3,
+        log_likelihood=lambda x, row: -0.5 * jnp.sum((row - x) ** 2),
+        data=rows,
+    )
+    sampled(target, dim=None, num_steps=3)
+    alive = weakref.ref(rows)
+    del rows, target
+    gc.collect()
+    assert alive() is None

@@ -28,7 +28,9 @@ def compiled(function: Callable[Inputs, Output]) -> Callable[Inputs, Output]:
     jitted = eqx.filter_jit(function)
     # Equinox has no public access to this cache. If a later version renames it, all programs are
     # kept, and the tests of `make_room` fail.
-    _caches.append(getattr(jitted, "_cached", None))
+    cache = getattr(jitted, "_cached", None)
+    if cache is not None:
+        _caches.append(cache)
     return jitted
 
 
@@ -71,8 +73,8 @@ def quickly_compiled(function: Callable[Inputs, Output]) -> Callable[Inputs, Out
         if is_tracing():
             # Part of a larger program, which has its own options.
             return function(*args, **kwargs)
-        form = Form((args, kwargs))
-        return program(form, form.arrays)
+        form, arrays = Form.of((args, kwargs))
+        return program(form, arrays)
 
     return call
 
@@ -86,15 +88,22 @@ class Form:
     """The structure of a pytree and its leaves that are not arrays, hashed once.
 
     A program that is called thousands of times gets its arrays as a flat list, and this object for
-    the rest: `eqx.filter_jit` would take a pytree of modules apart anew in every call.
+    the rest: `eqx.filter_jit` would take a pytree of modules apart anew in every call. JAX keeps
+    the form as long as the program, hence no arrays in it.
     """
 
-    def __init__(self, tree: PyTree):
-        dynamic, static = eqx.partition(tree, eqx.is_array)
-        self.arrays, self._dynamic_form = jax.tree.flatten(dynamic)
+    def __init__(self, dynamic_form: Any, static: PyTree):
+        self._dynamic_form, self._static = dynamic_form, static
         leaves, static_form = jax.tree.flatten(static)
-        self._key = (self._dynamic_form, tuple(leaves), static_form)
-        self._static, self._hash = static, hash(self._key)
+        self._key = (dynamic_form, tuple(leaves), static_form)
+        self._hash = hash(self._key)
+
+    @classmethod
+    def of(cls, tree: PyTree) -> tuple["Form", list[Any]]:
+        """The form of a pytree, and its arrays."""
+        dynamic, static = eqx.partition(tree, eqx.is_array)
+        arrays, dynamic_form = jax.tree.flatten(dynamic)
+        return cls(dynamic_form, static), arrays
 
     def tree(self, arrays: list[Any]) -> PyTree:
         """The pytree with these arrays."""

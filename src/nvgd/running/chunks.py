@@ -83,16 +83,16 @@ def _advance_apart(steps: Steps, state: Any, previous: Any, taken: PyTree, lengt
     tell which is the last that is finite.
     """
     stage, target, thin = steps.stage, steps.target, steps.thin
-    evaluate, own, form = Evaluation(target), Form(stage), Form(state)
-    arrays, positions = form.arrays, stage.positions(state)
+    evaluate, positions = Evaluation(target), stage.positions(state)
+    (own, own_arrays), (form, arrays) = Form.of(stage), Form.of(state)
     states, infos, first = [arrays], [], int(state.step)
     for i in range(length):
         found = evaluate(positions) if taken is None else evaluate(positions, taken, i)
         if stage.is_due(state, first + i):
             prepare = _prepare if positions.size <= SMALL else _prepare_large
-            arrays = prepare(own, form, own.arrays, arrays, found)
+            arrays = prepare(own, form, own_arrays, arrays, found)
         arrays, positions, info = _update(
-            own, form, target.is_noisy, own.arrays, arrays, found, steps.key
+            own, form, target.is_noisy, own_arrays, arrays, found, steps.key
         )
         states.append(arrays)
         infos.append(info)
@@ -114,7 +114,7 @@ def _prepared(
     own: Form, form: Form, own_arrays: list[Array], arrays: list[Array], found: Scores
 ) -> list[Array]:
     stage: AbstractStage = own.tree(own_arrays)
-    return Form(stage.prepare(form.tree(arrays), found)).arrays
+    return Form.of(stage.prepare(form.tree(arrays), found))[1]
 
 
 _prepare, _prepare_large = Program(_prepared, 2, effort=0), Program(_prepared, 2, effort=1)
@@ -136,7 +136,7 @@ def _updated(
     stage: AbstractStage = own.tree(own_arrays)
     view = TargetView.hidden(is_noisy=is_noisy)
     state, info = stage.update(form.tree(arrays), found, view, key=key)
-    return Form(state).arrays, stage.positions(state), info
+    return Form.of(state)[1], stage.positions(state), info
 
 
 _update = Program(_updated, 3, effort=1)

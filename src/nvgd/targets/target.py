@@ -287,7 +287,7 @@ class Evaluation:
     """
 
     def __init__(self, target: Target):
-        self._form = Form(target)
+        self._form, self._arrays = Form.of(target)
 
     def __call__(
         self, particles: Float[Array, "n d"], batch: PyTree = None, step: int | None = None
@@ -298,7 +298,7 @@ class Evaluation:
             batch: data rows, or the output of `AbstractBatches.take` for several steps.
             step: which of these steps, if there are several.
         """
-        return _evaluate(self._form, step is None, self._form.arrays, particles, batch, step)
+        return _evaluate(self._form, step is None, self._arrays, particles, batch, step)
 
 
 def evaluate(target: Target, particles: Float[Array, "n d"], batch: PyTree = None) -> Scores:
