@@ -6,13 +6,13 @@ program. `random_words` and `random_signs` hash a counter, which is faster still
 random splits and the signs of probes.
 """
 
-import functools
 import math
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray, UInt32
 
+from nvgd._support.compilation import quickly_compiled
 from nvgd._support.particle_groups import join_groups, split_groups
 
 # Streams of one key: one for the split of the particles, the following ones for probes.
@@ -56,7 +56,7 @@ def random_numbers(
     return normals[:, :num_normals], uniforms[:, :num_uniforms]
 
 
-@functools.partial(jax.jit, static_argnames=("shape", "dtype"))
+@quickly_compiled
 def random_normals(
     key: PRNGKeyArray, shape: tuple[int, ...], dtype: jnp.dtype, stream: Int[Array, ""] | int = 0
 ) -> Float[Array, "..."]:
