@@ -66,7 +66,14 @@ class Program:
 
 def quickly_compiled(function: Callable[Inputs, Output]) -> Callable[Inputs, Output]:
     """`compiled`, with the least optimisation, for programs that run once or twice in a run."""
-    program = Program(lambda form, arrays: _called(function, form.tree(arrays)), 1, effort=0)
+
+    def flat(form: Form, arrays: list[Any]) -> Output:
+        args, kwargs = form.tree(arrays)
+        return function(*args, **kwargs)
+
+    # The name under which JAX lists the program.
+    flat.__name__ = function.__name__
+    program = Program(flat, 1, effort=0)
 
     @functools.wraps(function)
     def call(*args: Inputs.args, **kwargs: Inputs.kwargs) -> Output:
@@ -77,11 +84,6 @@ def quickly_compiled(function: Callable[Inputs, Output]) -> Callable[Inputs, Out
         return program(form, arrays)
 
     return call
-
-
-def _called(function: Callable[..., Any], given: Any) -> Any:
-    args, kwargs = given
-    return function(*args, **kwargs)
 
 
 class Form:
