@@ -67,9 +67,9 @@ class Program:
 def quickly_compiled(function: Callable[Inputs, Output]) -> Callable[Inputs, Output]:
     """`compiled`, with the least optimisation, for programs that run once or twice in a run."""
 
-    def flat(form: Form, arrays: list[Any]) -> Output:
-        args, kwargs = form.tree(arrays)
-        return function(*args, **kwargs)
+    def flat(form: Form, arrays: list[Any]) -> Any:
+        given: Any = form.tree(arrays)
+        return function(*given[0], **given[1])
 
     # The name under which JAX lists the program.
     flat.__name__ = function.__name__
