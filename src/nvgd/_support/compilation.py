@@ -68,8 +68,7 @@ def quickly_compiled(function: Callable[Inputs, Output]) -> Callable[Inputs, Out
     """`compiled`, with the least optimisation, for programs that run once or twice in a run."""
 
     def flat(form: Form, arrays: list[Any]) -> Any:
-        given: Any = form.tree(arrays)
-        return function(*given[0], **given[1])
+        return _called(function, *form.tree(arrays))
 
     # The name under which JAX lists the program.
     flat.__name__ = function.__name__
@@ -84,6 +83,10 @@ def quickly_compiled(function: Callable[Inputs, Output]) -> Callable[Inputs, Out
         return program(form, arrays)
 
     return call
+
+
+def _called(function: Callable[..., Any], args: tuple, kwargs: dict[str, Any]) -> Any:
+    return function(*args, **kwargs)
 
 
 class Form:
