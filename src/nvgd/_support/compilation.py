@@ -121,11 +121,6 @@ class Form:
         return self is other or (isinstance(other, Form) and self._key == other._key)
 
 
-def num_programs() -> int:
-    """The largest number of programs that any one function holds."""
-    return max((cache._cache_size() for cache in _caches), default=0)
-
-
 def make_room() -> None:
     """Drop the compiled programs of functions that hold more than `MOST_PROGRAMS`.
 
