@@ -13,10 +13,10 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from nvgd._support.compilation import quickly_compiled
-from nvgd._support.particle_groups import even_selection
-from nvgd._support.random_bits import random_indices, random_numbers
-from nvgd.exact import jumps
-from nvgd.exact.final_choice import flow_unless_wrong
+from nvgd._support.random_bits import random_numbers
+from nvgd.exact.adaptation import Adapted, adapt
+from nvgd.exact.jumps import NUM_UNIFORMS, Jumps
+from nvgd.exact.local_steps import DEVIATION, log_ratio, log_roughness
 from nvgd.flow.coordinates.base import AbstractCoordinates, AbstractFrame
 from nvgd.flow.stage import (
     AbstractStage,
@@ -29,28 +29,21 @@ from nvgd.targets.target import Target, evaluate
 
 # Rate at which momentum decays, per unit of step size.
 FRICTION = 0.5
-# Each step is the ensemble's step size times one of these factors, chosen at random: stiff regions
-# need small steps.
-MULTIPLES = (1.0, 0.7, 0.3)
 # Period of the jumps, in steps.
 JUMP_EVERY = 10
-# During the first quarter, uphill jumps from particles beyond STRANDED·√d have their log acceptance
-# ratio multiplied by LENIENCE. Biased, hence burn-in only; it frees stranded particles.
-LENIENCE = 0.3
-STRANDED = 3.0
+# Steps of a common size and steps of local sizes alternate in blocks of this length.
+BLOCK = 10
 # Target acceptance rate, and the rate at which the step size adapts to it.
-ACCEPTANCE = 0.7
+ACCEPTANCE = 0.8
 ADAPTATION = 0.1
-# Number of coordinate fits over the first half; in the second half nothing adapts.
+# Share of the steps over which coordinates, jumps and step size adapt, and number of fits.
+ADAPTING_SHARE = 0.5
 NUM_FITS = 10
-# Particles farther from the centre than FARTHEST + 2√d, in units of the spread, are strays.
-FARTHEST = 10.0
-# Particles that have been rejected this many times in a row are stuck.
-MOST_REJECTIONS = 100
-# Number of states of the second half that are kept for the final choice.
-NUM_SNAPSHOTS = 8
+# Most states of the chains that are kept, and most numbers that these consist of.
+MOST_KEPT = 64
+MOST_NUMBERS = 2**26
 # Streams of a step's key.
-PROPOSAL_STREAM, STRAY_STREAM = 0, 1
+PROPOSAL_STREAM = 0
 
 
 class Proposal(NamedTuple):
@@ -59,25 +52,21 @@ class Proposal(NamedTuple):
     positions: Float[Array, "n d"]
     here: Float[Array, "n d"]
     """The particles in the frame's coordinates."""
+    scores: Float[Array, "n d"]
+    """Their scores in these coordinates."""
     momenta: Float[Array, "n d"]
     """Refreshed momenta, at the start of the step."""
     midway: Float[Array, "n d"]
     """Momenta after the first half-step of the leapfrog integrator."""
-    sizes: Float[Array, "n 1"]
+    log_sizes: Float[Array, " n"]
     threshold: Float[Array, " n"]
     """The proposal is accepted if the log acceptance ratio exceeds this number."""
+    is_local: Bool[Array, ""]
     is_jump: Bool[Array, ""]
-
-    @classmethod
-    def none(cls, particles: Float[Array, "n d"]) -> "Proposal":
-        """A placeholder of the right shapes."""
-        column = particles[:, :1]
-        rows = particles, particles, particles, particles
-        return cls(*rows, column, column[:, 0], jnp.array(False))
 
 
 class CorrectionState(NamedTuple):
-    """State of the chains, with the adapted frame and step size."""
+    """State of the chains, with what is adapted to them."""
 
     particles: Float[Array, "n d"]
     step: Int[Array, ""]
@@ -87,16 +76,15 @@ class CorrectionState(NamedTuple):
     """Momenta in the frame's coordinates."""
     num_rejections: Int[Array, " n"]
     """Number of consecutive rejections up to now."""
-    frame: AbstractFrame
-    proposal: Proposal
     log_size: Float[Array, ""]
     """Log of the ensemble's step size ε."""
-    before: Float[Array, "n d"]
-    """Particles at the end of the previous stage."""
-    is_sound: Bool[Array, ""]
-    """Whether log density and score were finite at all particles of the previous stage."""
-    snapshots: Float[Array, "k m d"]
-    """Earlier states of the chains, for the final choice."""
+    frame: AbstractFrame
+    """The coordinates of the proposal."""
+    jumps: Jumps
+    """The density of jumps, in these coordinates."""
+    proposal: Proposal
+    adapted: Adapted
+    """Coordinates and jumps of the next proposal."""
     acceptance: Float[Array, ""]
     """Mean acceptance probability of the last leapfrog step."""
     jump_acceptance: Float[Array, ""]
@@ -111,38 +99,41 @@ class Corrections(AbstractStage):
 
     After Horowitz ("A generalized guided Monte Carlo algorithm", 1991), tuned by the ensemble as in
     Hoffman and Sountsov ("Tuning-free generalized Hamiltonian Monte Carlo", 2022): u are
-    coordinates in which the particles have unit spread, and ε is such that .7 of the moves are
-    accepted. Both adapt over the first half of the corrections only. One gradient per particle and
-    step.
+    coordinates in which the particles have unit spread, and ε is such that .8 of the moves are
+    accepted. One gradient per particle and step. Two kinds of steps are interspersed: ten steps in
+    twenty have sizes that follow the local scale of the target (`local_steps`), and every tenth
+    step is a jump, which can lead to another mode (`jumps`).
 
-    Every tenth step is a jump instead: u' is drawn from a Student-t density g around the particles'
-    centre and accepted with probability min(1, p(u')g(u)/p(u)g(u')), independently of the momentum
-    (Tierney, "Markov chains for exploring posterior distributions", 1994). Jumps bring back
-    particles that are stranded where steps are too small, and carry particles between separate
-    modes. During the first quarter, which is burn-in, the acceptance ratio of uphill jumps from far
-    away is raised to the power .3.
-
-    At the end, the flow's particles x and the chains' final states y are compared with eight
-    snapshots of the chains from the second half. The stage returns x if x is nearer to the
-    snapshots in energy distance, has no strays, and yᵢ is no longer correlated with xᵢ; otherwise
-    it returns y (`final_choice`).
+    Coordinates, jumps and ε adapt over the first half of the corrections, and particles that are
+    stray or stuck are replaced by others (`adaptation`). In the second half nothing adapts, so that
+    the target is kept exactly, and the states at regular intervals are draws (`kept_steps`).
 
     Arguments:
         coordinates: the coordinates of the flow.
         memory: the state of the coordinates at the end of the flow, such as the driver found.
         first_step: the step of the run at which the corrections begin.
         num_steps: number of corrections.
+        log_size: log ε to begin with.
     """
 
     coordinates: AbstractCoordinates
     memory: PyTree
     first_step: Int[Array, ""] = eqx.field(converter=jnp.asarray)
     num_steps: Int[Array, ""] = eqx.field(converter=jnp.asarray)
+    log_size: Float[Array, ""] = eqx.field(converter=jnp.asarray)
 
-    @property
-    def _span(self) -> Int[Array, ""]:
-        """Number of evaluations of the log density per particle: one in `init`, one per step."""
-        return self.num_steps + 1
+    @classmethod
+    def of(
+        cls,
+        coordinates: AbstractCoordinates,
+        memory: PyTree,
+        first_step: Int[Array, ""] | int,
+        num_steps: Int[Array, ""] | int,
+        particles: Float[Array, "n d"],
+    ) -> "Corrections":
+        """Corrections of these particles, with a step size for unit spread."""
+        size = jnp.asarray(0.5 * particles.shape[1] ** -0.25, particles.dtype)
+        return cls(coordinates, memory, first_step, num_steps, jnp.log(size))
 
     def init_gradients(self, num_particles):
         """One gradient per particle."""
@@ -151,41 +142,58 @@ class Corrections(AbstractStage):
     def init(
         self, target: Target, particles: Float[Array, "n d"], *, key: PRNGKeyArray
     ) -> CorrectionState:
-        """Evaluate the particles, fit the frame, replace strays, and make the first proposal."""
+        """Evaluate the particles, adapt to them, and make the first proposal."""
         return _begun(self, particles, evaluate(target, particles), key)
+
+    def is_adapting(self, step: Int[Array, ""] | int) -> Bool[Array, ""]:
+        """Whether the step after `step` still adapts."""
+        return step - self.first_step < ADAPTING_SHARE * self.num_steps
+
+    def is_due(self, state, step):
+        """At regular intervals while the stage adapts; not at once, since `init` does it, too."""
+        del state
+        every = jnp.maximum((ADAPTING_SHARE * self.num_steps / NUM_FITS).astype(int), 1)
+        number = step - self.first_step
+        return self.is_adapting(step) & (number % every == 0) & (number > 0)
+
+    def prepare(self, state, found, *, key):
+        """Adapt coordinates and jumps to the particles."""
+        del found
+        return state._replace(adapted=adapt(self.coordinates, self.memory, state, key))
+
+    @property
+    def end(self) -> int:
+        """The step of the run at which the corrections end."""
+        return int(self.first_step) + int(self.num_steps)
+
+    def kept_steps(self, num_particles, dim):
+        """At most `MOST_KEPT` steps, evenly spaced over the part that does not adapt."""
+        length = int(self.num_steps)
+        window = length - int(ADAPTING_SHARE * length)
+        most = max(min(MOST_KEPT, MOST_NUMBERS // (2 * num_particles * dim)), 1)
+        every = -(-window // most)
+        return range(self.end - (window - 1) // every * every, self.end + 1, every)
 
     def positions(self, state):
         """The proposals."""
         return state.proposal.positions
 
     def update(self, state, found, view, *, key):
-        """Accept or reject the proposals, adapt, and make the next proposals."""
+        """Accept or reject the proposals, adapt the step size, and make the next proposals."""
         del view
-        key = jax.random.fold_in(key, state.step + 1)
-        number = state.step + 1 - self.first_step
-        is_adapting = 2 * number < self._span
-        found = found.masked()
-        moved, chance = _decide(state, found, 4 * number < self._span)
         is_jump = state.proposal.is_jump
-        change = jnp.where(is_adapting & ~is_jump, ADAPTATION * (chance - ACCEPTANCE), 0.0)
-        every = jnp.maximum(self._span // (2 * NUM_FITS), 1)
-        is_due = is_adapting & (number % every == 0)
-        moved = moved._replace(
+        moved, chance = _decide(state, found.masked())
+        change = jnp.where(
+            self.is_adapting(state.step) & ~is_jump, ADAPTATION * (chance - ACCEPTANCE), 0.0
+        )
+        moved = _adopt(moved)._replace(
             step=state.step + 1,
-            log_size=moved.log_size + change,
+            log_size=state.log_size + change,
             acceptance=jnp.where(is_jump, state.acceptance, chance),
             jump_acceptance=jnp.where(is_jump, chance, state.jump_acceptance),
         )
-        moved = jax.lax.cond(is_due, lambda: self._refitted(moved, key), lambda: moved)
-        slot, last_slot = (
-            2 * NUM_SNAPSHOTS * at // self._span - NUM_SNAPSHOTS for at in (number, number - 1)
-        )
-        kept = jnp.where((slot >= 0) & (slot > last_slot), slot, NUM_SNAPSHOTS)
-        selected = even_selection(moved.particles)
-        moved = moved._replace(
-            snapshots=moved.snapshots.at[kept].set(selected, mode="drop"),
-            proposal=propose(moved, number % JUMP_EVERY == JUMP_EVERY - 1, is_due, key),
-        )
+        number = moved.step - self.first_step
+        moved = moved._replace(proposal=propose(moved, number, state.adapted.is_new, key))
         info = StepInfo(
             log_density=jnp.mean(moved.log_densities, where=jnp.isfinite(moved.log_densities)),
             step_norm=root_mean_square_distance(moved.particles, state.particles),
@@ -200,98 +208,116 @@ class Corrections(AbstractStage):
         return moved, info
 
     def finish(self, target: Target, state: CorrectionState) -> Float[Array, "n d"]:
-        """The flow's particles if they agree with the chains, the chains' states otherwise."""
+        """The states of the chains."""
         del target
-        if not bool(state.is_sound):
-            return state.particles
-        return flow_unless_wrong(state.before, state.particles, state.snapshots)
-
-    def _refitted(self, state: CorrectionState, key: PRNGKeyArray) -> CorrectionState:
-        frame = self.coordinates.settled(state.particles, state.scores, self.memory)
-        return _without_strays(state._replace(frame=frame), key)
+        return state.particles
 
 
 @quickly_compiled
 def _begun(
     stage: Corrections, particles: Float[Array, "n d"], found: Scores, key: PRNGKeyArray
 ) -> CorrectionState:
-    is_sound = jnp.all(found.is_finite)
     found = found.masked()
-    num_particles, dim = particles.shape
-    selected = even_selection(particles)
     zero = jnp.zeros((), particles.dtype)
-    state = CorrectionState(
+    blank = CorrectionState(
         particles=particles,
         step=stage.first_step,
         log_densities=found.log_densities,
         scores=found.scores,
         momenta=jnp.zeros_like(particles),
-        num_rejections=jnp.zeros(num_particles, int),
-        frame=stage.coordinates.settled(particles, found.scores, stage.memory),
-        proposal=Proposal.none(particles),
-        log_size=jnp.log(jnp.asarray(0.5 * dim**-0.25, particles.dtype)),
-        before=particles,
-        is_sound=is_sound,
-        snapshots=jnp.broadcast_to(selected, (NUM_SNAPSHOTS, *selected.shape)),
+        num_rejections=jnp.zeros(len(particles), int),
+        log_size=stage.log_size,
+        # Filled in below.
+        frame=None,  # pyright: ignore[reportArgumentType]
+        jumps=None,  # pyright: ignore[reportArgumentType]
+        proposal=None,  # pyright: ignore[reportArgumentType]
+        adapted=None,  # pyright: ignore[reportArgumentType]
         acceptance=zero,
         jump_acceptance=zero,
     )
-    key = jax.random.fold_in(key, stage.first_step)
-    state = _without_strays(state, key)
-    return state._replace(proposal=propose(state, jnp.array(False), jnp.array(True), key))
+    state = blank._replace(adapted=adapt(stage.coordinates, stage.memory, blank, key))
+    state = _adopt(state)
+    return state._replace(proposal=propose(state, jnp.array(0), jnp.array(True), key))
+
+
+def _adopt(state: CorrectionState) -> CorrectionState:
+    """Use what was adapted for the next proposal, and replace stray and stuck particles."""
+    adapted = state.adapted
+    own = jnp.arange(len(state.particles))
+    source = jnp.where(adapted.is_new, adapted.source, own)
+    return state._replace(
+        particles=state.particles[source],
+        log_densities=state.log_densities[source],
+        scores=state.scores[source],
+        num_rejections=state.num_rejections[source],
+        frame=adapted.frame,
+        jumps=adapted.jumps,
+        adapted=adapted._replace(is_new=jnp.array(False)),
+    )
 
 
 def propose(
-    state: CorrectionState,
-    is_jump: Bool[Array, ""],
-    is_new_frame: Bool[Array, ""],
-    key: PRNGKeyArray,
+    state: CorrectionState, number: Int[Array, ""], is_new_frame: Bool[Array, ""], key: PRNGKeyArray
 ) -> Proposal:
-    """A leapfrog step with refreshed momenta, or a jump."""
+    """A leapfrog step with refreshed momenta, or a jump.
+
+    Arguments:
+        number: number of corrections so far.
+        is_new_frame: whether the momenta belong to an earlier frame, so that they are drawn anew.
+    """
+    key = jax.random.fold_in(key, state.step)
     particles = state.particles
     num_particles, dim = particles.shape
-    # Momenta do not carry over to a new frame, where the first proposal is not a jump.
-    is_jump = is_jump & ~is_new_frame
-    noise, uniforms = random_numbers(key, num_particles, dim, 4, particles.dtype, PROPOSAL_STREAM)
-    multiples = jnp.asarray(MULTIPLES, particles.dtype)
-    sizes = jnp.exp(state.log_size) * multiples[(uniforms[:, :1] * len(MULTIPLES)).astype(int)]
-    kept = jnp.where(is_new_frame, 0.0, jnp.exp(-FRICTION * sizes))
+    num_uniforms = 1 + NUM_UNIFORMS
+    noise, uniforms = random_numbers(
+        key, num_particles, dim + 1, num_uniforms, particles.dtype, PROPOSAL_STREAM
+    )
+    noise, size_noise = noise[:, :dim], noise[:, dim]
+    is_jump = (number % JUMP_EVERY == JUMP_EVERY - 1) & ~is_new_frame
+    is_local = (number // BLOCK) % 2 == 1
+    here, scores = state.frame.express(particles, state.scores)
+    local = DEVIATION * size_noise - log_roughness(scores)
+    log_sizes = state.log_size + jnp.where(is_local, local, 0.0)
+    sizes = jnp.exp(log_sizes)[:, None]
+    kept = jnp.exp(-FRICTION * sizes)
     momenta = kept * state.momenta + jnp.sqrt(1 - kept**2) * noise
     # A jump leaves the momenta alone, so that its noise is used once.
-    momenta = jnp.where(is_jump, state.momenta, momenta)
-    expressed, expressed_scores = state.frame.express(particles, state.scores)
-    midway = momenta + 0.5 * sizes * expressed_scores
-    there = jnp.where(is_jump, jumps.draw(noise, uniforms[:, 1:3]), expressed + sizes * midway)
-    threshold = jnp.log(uniforms[:, 3])
+    momenta = jnp.where(is_new_frame, noise, jnp.where(is_jump, state.momenta, momenta))
+    midway = momenta + 0.5 * sizes * scores
+    there = jnp.where(is_jump, state.jumps.draw(noise, uniforms[:, 1:]), here + sizes * midway)
     return Proposal(
-        state.frame.restore(there), expressed, momenta, midway, sizes, threshold, is_jump
-    )
-
-
-def _decide(
-    state: CorrectionState, found: Scores, is_lenient: Bool[Array, ""]
-) -> tuple[CorrectionState, Float[Array, ""]]:
-    """The chains after acceptance or rejection, and the mean acceptance probability."""
-    proposal = state.proposal
-    there, is_jump, frame = proposal.positions, proposal.is_jump, state.frame
-    expressed, expressed_scores = frame.express(there, found.scores)
-    momenta = proposal.midway + 0.5 * proposal.sizes * expressed_scores
-    here = proposal.here
-    rise = found.log_densities - state.log_densities
-    rise += frame.log_volumes(expressed) - frame.log_volumes(here)
-    gain = rise + jnp.where(
+        state.frame.restore(there),
+        here,
+        scores,
+        momenta,
+        midway,
+        log_sizes,
+        jnp.log(uniforms[:, 0]),
+        is_local,
         is_jump,
-        jumps.log_densities(here) - jumps.log_densities(expressed),
-        0.5 * jnp.sum(proposal.momenta**2 - momenta**2, axis=1),
     )
-    is_stranded = jnp.sum(here**2, axis=1) > STRANDED**2 * here.shape[1]
-    gain *= jnp.where(is_jump & is_lenient & is_stranded & (rise > 0), LENIENCE, 1.0)
+
+
+def _decide(state: CorrectionState, found: Scores) -> tuple[CorrectionState, Float[Array, ""]]:
+    """The chains after acceptance or rejection, and the mean acceptance probability."""
+    proposal, frame = state.proposal, state.frame
+    here, is_jump = proposal.here, proposal.is_jump
+    there, scores = frame.express(proposal.positions, found.scores)
+    sizes = jnp.exp(proposal.log_sizes)[:, None]
+    momenta = proposal.midway + 0.5 * sizes * scores
+    gain = found.log_densities - state.log_densities
+    gain += frame.log_volumes(there) - frame.log_volumes(here)
+    local = log_ratio(proposal.log_sizes, state.log_size, proposal.scores, scores)
+    leapt = 0.5 * jnp.sum(proposal.momenta**2 - momenta**2, axis=1)
+    leapt += jnp.where(proposal.is_local, local, 0.0)
+    jumped = state.jumps.log_densities(here) - state.jumps.log_densities(there)
+    gain += jnp.where(is_jump, jumped, leapt)
     # NaN: the log density is finite at neither position, or the step diverged.
     gain = jnp.where(jnp.isnan(gain), -jnp.inf, gain)
     is_accepted = proposal.threshold < gain
     rows = is_accepted[:, None]
     state = state._replace(
-        particles=jnp.where(rows, there, state.particles),
+        particles=jnp.where(rows, proposal.positions, state.particles),
         log_densities=jnp.where(is_accepted, found.log_densities, state.log_densities),
         scores=jnp.where(rows, found.scores, state.scores),
         momenta=jnp.where(is_jump, proposal.momenta, jnp.where(rows, momenta, -proposal.momenta)),
@@ -299,24 +325,3 @@ def _decide(
     )
     chance = jnp.mean(jnp.exp(jnp.minimum(gain, 0.0)))
     return state, chance.astype(there.dtype)
-
-
-def _without_strays(state: CorrectionState, key: PRNGKeyArray) -> CorrectionState:
-    """Replace stray, stuck or zero-density particles by copies of random healthy ones.
-
-    Such particles lie in flat or narrow regions, or outside the support, from which chains would
-    take too long to return.
-    """
-    expressed, _ = state.frame.express(state.particles, state.scores)
-    num_particles, dim = expressed.shape
-    is_stray = jnp.linalg.norm(expressed, axis=1) > FARTHEST + 2 * dim**0.5
-    is_stray |= state.num_rejections >= MOST_REJECTIONS
-    is_stray |= jnp.isneginf(state.log_densities)
-    others = random_indices(key, is_stray.shape, num_particles, STRAY_STREAM)
-    chosen = jnp.where(is_stray & ~is_stray[others], others, jnp.arange(num_particles))
-    return state._replace(
-        particles=state.particles[chosen],
-        log_densities=state.log_densities[chosen],
-        scores=state.scores[chosen],
-        num_rejections=state.num_rejections[chosen],
-    )

@@ -13,7 +13,7 @@ from nvgd._support.particle_groups import even_selection, join_groups
 from nvgd.flow.directions.residual import normal_scores
 
 # The flow has strays if its range exceeds this multiple of the snapshots' range in a coordinate.
-WIDEST = 2.5
+WIDEST = 1.3
 # Chains have forgotten their start if all rank correlations with it are below this many standard
 # errors,
 CORRELATION_ERRORS = 5.0

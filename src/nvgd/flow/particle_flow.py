@@ -121,8 +121,9 @@ class ParticleFlow(AbstractStage):
         """When the coordinates search."""
         return self.coordinates.is_due(state.coordinates, step)
 
-    def prepare(self, state, found):
+    def prepare(self, state, found, *, key):
         """Let the coordinates search."""
+        del key
         found = found.masked() if self.mover.rescues else found
         searched = self.coordinates.search(state.particles, found.scores, state.coordinates)
         return state._replace(coordinates=searched)

@@ -99,19 +99,27 @@ class AbstractStage(eqx.Module):
         del num_particles
         return 0
 
+    def kept_steps(self, num_particles: int, dim: int) -> range:
+        """The steps of the run after which the particles are draws of the target; none by default.
+
+        The state then has `log_densities` and `scores` of the particles, too.
+        """
+        del num_particles, dim
+        return range(0)
+
     def is_due(self, state: Any, step: Any) -> Any:
         """Whether `prepare` is due before the update of this step; never by default.
 
         Arguments:
             state: a state of the stage, of which only the structure matters.
-            step: number of steps taken, a number or, under `jit`, an array.
+            step: number of steps taken, or an array of such numbers.
         """
         del state, step
         return False
 
-    def prepare(self, state: Any, found: Scores) -> Any:
+    def prepare(self, state: Any, found: Scores, *, key: PRNGKeyArray) -> Any:
         """The state after work that is too costly for every step."""
-        del found
+        del found, key
         return state
 
     def positions(self, state: Any) -> Float[Array, "n d"]:
@@ -141,7 +149,9 @@ class AbstractStage(eqx.Module):
         is_due = self.is_due(state, state.step)
         if is_due is not False:
             before = state
-            state = jax.lax.cond(is_due, lambda: self.prepare(before, found), lambda: before)
+            state = jax.lax.cond(
+                is_due, lambda: self.prepare(before, found, key=key), lambda: before
+            )
         return self.update(state, found, TargetView.of(target, batch), key=key)
 
     @abstractmethod

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
@@ -21,6 +22,7 @@ from nvgd._support.errors import (
 )
 from nvgd.flow.particle_flow import ParticleFlow
 from nvgd.flow.stage import StageRecord
+from nvgd.posterior.chains import Chains
 from nvgd.posterior.diagnostics.diagnose import diagnose
 from nvgd.posterior.diagnostics.verdict import Diagnosis
 from nvgd.posterior.further_draws import further_draws
@@ -82,6 +84,8 @@ class Posterior:
     stored: dict[str, Any] | None = None
     stages: tuple[StageRecord, ...] = ()
     flow_state: Any = None
+    chains: Chains | None = None
+    notes: tuple[str, ...] = ()
 
     @property
     def completed(self) -> bool:
@@ -98,11 +102,34 @@ class Posterior:
 
     @functools.cached_property
     def draws(self) -> dict[str, Array]:
-        """The particles in constrained space, one array per name of the model."""
-        if self.target is not None:
-            return self.target.present(self.particles)
-        assert self.stored is not None
-        return self.stored["draws"]
+        """Draws in constrained space, one array of shape (chain, draw, …) per name of the model.
+
+        Where corrections ran, their chains, thinned so that successive draws are nearly
+        independent. Otherwise the particles: one chain of them, or in a thinned run one chain per
+        particle.
+        """
+        if self.target is None:
+            assert self.stored is not None
+            return self.stored["draws"]
+        shown = self.target.present(jnp.asarray(self._flat_positions))
+        return {name: self.by_chain(values) for name, values in shown.items()}
+
+    @property
+    def _flat_positions(self) -> Float[np.ndarray, "m d"]:
+        """The draws as flat positions in unconstrained space, chain after chain."""
+        if self.chains is not None:
+            return self.chains.positions.reshape(-1, self.particles.shape[1])
+        particles = np.asarray(self.particles)
+        by_time = particles.reshape(self.num_kept, -1, particles.shape[1])
+        return np.swapaxes(by_time, 0, 1).reshape(particles.shape)
+
+    def by_chain(self, values: Any) -> Any:
+        """Values of the draws, chain after chain, with leading axes chain and draw."""
+        if self.chains is not None:
+            num_draws = self.chains.positions.shape[1]
+        else:
+            num_draws = len(values) if self.num_kept == 1 else self.num_kept
+        return values.reshape(-1, num_draws, *values.shape[1:])
 
     @functools.cached_property
     def log_densities_and_scores(
@@ -146,8 +173,10 @@ class Posterior:
                 interaction of the particles. It needs one gradient per particle on all data. It is
                 NaN if False, or if all data cannot be read again.
         """
-        scores = self.log_densities_and_scores[1] if mc_error and self._has_scores else None
-        return summarise(self.draws, scores, self.num_kept, quantiles)
+        scores = None
+        if self.chains is None and mc_error and self._has_scores:
+            scores = self.log_densities_and_scores[1]
+        return summarise(self.draws, scores, self.num_kept, quantiles, self.chains is not None)
 
     def diagnose(self, *, num_replicates: int = 0) -> Diagnosis:
         """Check whether the run worked; `print` shows the verdict and its measures.

@@ -54,6 +54,7 @@ def summarise(
     scores: Float[np.ndarray, "n d"] | None,
     num_kept: int,
     quantiles: Sequence[float],
+    is_chains: bool = False,
 ) -> Summary:
     """Summarise every scalar in `draws`; without scores the standard errors are NaN."""
     try:
@@ -65,9 +66,12 @@ def summarise(
             f"quantiles must be numbers between 0 and 1, got {quantiles!r}; a name goes to "
             'summary()["mean"]["name"].'
         )
-    names, values = scalars(draws)
+    names, by_chain = scalars(draws)
+    values = by_chain.reshape(-1, len(names))
     errors = np.full(len(names), np.nan)
-    if scores is not None and np.all(np.isfinite(scores)):
+    if is_chains:
+        errors = by_chain.mean(axis=1).std(axis=0, ddof=1) / np.sqrt(len(by_chain))
+    elif scores is not None and np.all(np.isfinite(scores)):
         errors = errors_of_means(values, np.asarray(scores, np.float64), num_kept)
     columns = {"mean": values.mean(axis=0), "sd": values.std(axis=0), "mc_error": errors}
     found = np.quantile(values, levels, axis=0)
@@ -75,15 +79,15 @@ def summarise(
     return Summary(tuple(names), columns)
 
 
-def scalars(draws: Mapping[str, Any]) -> tuple[list[str], Float[np.ndarray, "n k"]]:
-    """Names and values of all scalars in the draws, one column per scalar."""
+def scalars(draws: Mapping[str, Any]) -> tuple[list[str], Float[np.ndarray, "n k c"]]:
+    """Names and values of all scalars in draws (chain, draw, …): values (chain, draw, scalar)."""
     names, columns = [], []
     for name, value in draws.items():
         array = np.asarray(value, np.float64)
-        for index in np.ndindex(array.shape[1:]):
+        for index in np.ndindex(array.shape[2:]):
             names.append(element_name(name, index))
-            columns.append(array[(slice(None), *index)])
-    return names, np.stack(columns, axis=1)
+            columns.append(array[(slice(None), slice(None), *index)])
+    return names, np.stack(columns, axis=2)
 
 
 def errors_of_means(

@@ -92,13 +92,16 @@ class Checkpoints:
             **{f"metrics/{name}": values for name, values in watch.records().items()},
             **{f"looks/{name}": values for name, values in run.length.records().items()},
         }
+        arrays |= {f"draws/{name}": values for name, values in run.draws.arrays().items()}
+        if run.flow_particles is not None:
+            arrays["flow_particles"] = run.flow_particles
         if run.kept:
             arrays["kept"] = np.stack(run.kept)
         self._last_time = time.monotonic()
         if not is_first_process():
             return
         path = self.directory / f"checkpoint-{run.num_steps:012d}.npz"
-        facts = {**self._identity, "stages": run.stages()}
+        facts = {**self._identity, "stages": run.stages(), "notes": run.notes}
         try:
             write_archive(path, KIND, facts, arrays)
             for old in self._paths()[NUM_KEPT:]:
@@ -189,6 +192,8 @@ class Checkpoints:
         infos: Any = {**_part(arrays, "info"), "diagnostics": _part(arrays, "diagnostics")}
         history = History([StepInfo(**infos)], arrays["init_gradients"].tolist())
         run.restore(active, previous, stages[:-1], history, list(arrays.get("kept", ())))
+        run.draws.restore(_part(arrays, "draws"))
+        run.flow_particles, run.notes = arrays.get("flow_particles"), list(facts["notes"])
         watch.restore(_part(arrays, "metrics"))
         run.length.restore(_part(arrays, "looks"))
 

@@ -86,11 +86,12 @@ def _advance_apart(steps: Steps, state: Any, previous: Any, taken: PyTree, lengt
     evaluate, positions = Evaluation(target), stage.positions(state)
     (own, own_arrays), (form, arrays) = Form.of(stage), Form.of(state)
     states, infos, first = [arrays], [], int(state.step)
+    due = np.broadcast_to(np.asarray(stage.is_due(state, first + np.arange(length))), length)
     for i in range(length):
         found = evaluate(positions) if taken is None else evaluate(positions, taken, i)
-        if stage.is_due(state, first + i):
+        if due[i]:
             prepare = _prepare if positions.size <= SMALL else _prepare_large
-            arrays = prepare(own, form, own_arrays, arrays, found)
+            arrays = prepare(own, form, own_arrays, arrays, found, steps.key)
         arrays, positions, info = _update(
             own, form, target.is_noisy, own_arrays, arrays, found, steps.key
         )
@@ -111,10 +112,15 @@ def _advance_apart(steps: Steps, state: Any, previous: Any, taken: PyTree, lengt
 
 
 def _prepared(
-    own: Form, form: Form, own_arrays: list[Array], arrays: list[Array], found: Scores
+    own: Form,
+    form: Form,
+    own_arrays: list[Array],
+    arrays: list[Array],
+    found: Scores,
+    key: PRNGKeyArray,
 ) -> list[Array]:
     stage: AbstractStage = own.tree(own_arrays)
-    return Form.of(stage.prepare(form.tree(arrays), found))[1]
+    return Form.of(stage.prepare(form.tree(arrays), found, key=key))[1]
 
 
 _prepare, _prepare_large = Program(_prepared, 2, effort=0), Program(_prepared, 2, effort=1)

@@ -20,6 +20,11 @@ class History:
         """Add the records of some steps, one entry per step."""
         self._chunks.append(chunk)
 
+    def cut(self, num_steps: int) -> None:
+        """Forget the records after the first `num_steps` steps."""
+        if self._chunks:
+            self._chunks = [self.infos(num_steps)]
+
     def latest(self) -> dict[str, float]:
         """The last value of each quantity."""
         if not self._chunks:

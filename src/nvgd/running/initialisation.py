@@ -11,7 +11,12 @@ from nvgd.running.pathfinder import AnchorStart, Laplace
 from nvgd.running.starts import AbstractStart, OwnStart, PriorStart
 from nvgd.targets.target import Target, evaluate
 
-DEFAULT_NUM_PARTICLES = 100
+# Particles by default: this many, or so many per dimension up to `MANY_DIMENSIONS`. In more
+# dimensions, such as those of neural networks, every particle is costly.
+DEFAULT_NUM_PARTICLES = 256
+PARTICLES_PER_DIMENSION = 2
+MANY_DIMENSIONS = 512
+FEW_PARTICLES = 100
 
 # Most draws per starting particle; the same limit as in NumPyro.
 MAX_TRIES = 100
@@ -47,7 +52,7 @@ def starting_particles(
         check_choice("initial", initial, STARTS)
         initial = STARTS[initial]
     if isinstance(initial, AbstractStart):
-        num = num_particles or DEFAULT_NUM_PARTICLES
+        num = num_particles or default_num_particles(target.dim)
         particles = _feasible(target, initial, num, taken, key)
         if is_chosen:
             _check_anchor(target, particles, taken)
@@ -65,6 +70,17 @@ def starting_particles(
         raise InputError(_no_start(num_faulty, len(particles)))
     _check_anchor(target, particles, taken)
     return particles
+
+
+def default_num_particles(dim: int) -> int:
+    """Number of particles if none is given.
+
+    A step hardly depends on the number below a few hundred, and the flow's coordinates need more
+    than one particle per dimension.
+    """
+    if dim > MANY_DIMENSIONS:
+        return FEW_PARTICLES
+    return max(DEFAULT_NUM_PARTICLES, PARTICLES_PER_DIMENSION * dim)
 
 
 def _check_anchor(target: Target, particles: Float[Array, "n d"], taken: PyTree) -> None:

@@ -1,12 +1,13 @@
 """The plan of a run: its stages, and the step at which each ends."""
 
 from abc import ABC, abstractmethod
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import PRNGKeyArray
 
+from nvgd.exact.adaptation import searched
 from nvgd.exact.corrections import Corrections
 from nvgd.flow.particle_flow import ParticleFlow
 from nvgd.flow.stage import AbstractStage
@@ -34,8 +35,12 @@ class AbstractLeg(ABC):
     until_step: int
 
     @abstractmethod
+    def begins(self, active: Active) -> bool:
+        """Whether this leg has a stage of its own to begin, or goes on with the active one."""
+
+    @abstractmethod
     def enter(self, target: Target, active: Active, key: PRNGKeyArray) -> Active:
-        """Activate this leg's stage; it takes over the active state if it is of the same kind."""
+        """Begin this leg's stage, or go on with the active one."""
 
 
 class FlowLeg(AbstractLeg):
@@ -51,6 +56,11 @@ class FlowLeg(AbstractLeg):
         self.until_step = until_step
         self.flow = flow.for_run(length)
 
+    def begins(self, active):
+        """Never: a run begins with its flow."""
+        del active
+        return False
+
     def enter(self, target, active, key):
         """Keep the state, with this leg's step sizes."""
         del target, key
@@ -58,7 +68,7 @@ class FlowLeg(AbstractLeg):
 
 
 class CorrectionLeg(AbstractLeg):
-    """Corrections, in the coordinates fitted by the flow."""
+    """A round of corrections, in the coordinates fitted by the flow."""
 
     kind = "corrections"
 
@@ -66,18 +76,27 @@ class CorrectionLeg(AbstractLeg):
         self.until_step = until_step
         self._coordinates = flow.coordinates
 
+    def begins(self, active):
+        """After the flow, and after an earlier round."""
+        return active.kind != self.kind or int(active.state.step) >= cast(Any, active.stage).end
+
     def enter(self, target, active, key):
-        """Start from the flow's particles, or continue the chains of a run that was extended."""
-        if active.kind == self.kind:
+        """Begin a round from the particles; the round in progress ends where this leg does."""
+        step = active.state.step
+        if not self.begins(active):
             begun: Any = active.stage
             num_steps = jnp.asarray(self.until_step - begun.first_step)
             return active._replace(
                 stage=eqx.tree_at(lambda stage: stage.num_steps, begun, num_steps)
             )
-        flow_state = active.state
-        num_steps = self.until_step - flow_state.step
-        stage = Corrections(self._coordinates, flow_state.coordinates, flow_state.step, num_steps)
-        particles = active.stage.finish(target, flow_state)
+        particles, num_steps = active.stage.finish(target, active.state), self.until_step - step
+        if active.kind == self.kind:
+            earlier, state = cast(Any, active.stage), active.state
+            memory = searched(self._coordinates, state.particles, state.scores, earlier.memory)
+            stage = Corrections(self._coordinates, memory, step, num_steps, state.log_size)
+        else:
+            memory = active.state.coordinates
+            stage = Corrections.of(self._coordinates, memory, step, num_steps, particles)
         return Active(self.kind, stage, stage.init(target, particles, key=key))
 
 
@@ -105,9 +124,3 @@ def num_flow_steps(num_steps: int) -> int:
     """Number of flow steps in a run of `num_steps` with corrections."""
     number = max(FEWEST_FLOW_STEPS, round(FLOW_SHARE * num_steps))
     return number if num_steps - number >= FEWEST_CORRECTIONS else num_steps
-
-
-def length_with_corrections(num_flow_steps: int) -> int:
-    """The length of a run with corrections whose flow takes `num_flow_steps`."""
-    has_corrections = num_flow_steps >= FEWEST_FLOW_STEPS
-    return round(num_flow_steps / FLOW_SHARE) if has_corrections else num_flow_steps

@@ -13,10 +13,12 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 from nvgd._support.devices import Placement
 from nvgd.flow.movers.reborn import onto_nearest
 from nvgd.flow.stage import StageRecord, StepInfo
+from nvgd.posterior.chains import Chains
 from nvgd.running.callbacks import Monitor
 from nvgd.running.chunks import CAPACITY, Steps, advance
 from nvgd.running.history import History
 from nvgd.running.initialisation import is_faulty
+from nvgd.running.kept_draws import KeptDraws
 from nvgd.running.plan import AbstractLeg, Active, leg_at
 from nvgd.running.progress import Progress
 from nvgd.running.stopping import AbstractLength
@@ -63,6 +65,11 @@ class Run:
         self.ended_stages: list[StageRecord] = []
         self.flow_state: Any = None
         """The state at the end of the flow; None before, or if another process took those steps."""
+        self.flow_particles: np.ndarray | None = None
+        """The particles at the end of the flow; None before."""
+        self.draws = KeptDraws()
+        self.notes: list[str] = []
+        """What a person should know about a run that went on after a fault."""
         # Batches read by the host are large, which limits the number of steps per chunk.
         self.capacity = CAPACITY
         self._part = slice(None)
@@ -71,13 +78,27 @@ class Run:
             self._part = placement.batch_part(target.batch_size or 0)
 
     def go(self, watch: Monitor, saver: Any, progress: Progress) -> None:
-        """Take steps until the end of the run or the first failure.
+        """Take steps until the end of the run, the first failure, or Ctrl-C.
 
         Arguments:
             watch: takes metrics and calls back.
             saver: the `Checkpoints` of the run, or None.
             progress: shows a person how far the run is.
         """
+        try:
+            self._go(watch, saver, progress)
+        except KeyboardInterrupt:
+            if jax.process_count() > 1 or not self.num_steps:
+                raise
+            self.status = (
+                f"stopped by Ctrl-C after step {self.num_steps} of {self.length.end}; the "
+                "particles of that step are returned."
+            )
+            if saver is not None:
+                saver.write(self, watch)
+                self.status += " The same call resumes from there."
+
+    def _go(self, watch: Monitor, saver: Any, progress: Progress) -> None:
         step, length = self.num_steps, 1
         progress.advance(step, self.length.end, {})
         while step < self.length.end and self.status == "completed":
@@ -90,12 +111,16 @@ class Run:
                 ends += [watch.steps_until_next(step), self.length.steps_until_next(step)]
                 if saver is not None:
                     ends.append(saver.steps_until_next(step))
+                until_draw = self.draws.steps_until_next(self.active.stage, self.active.state)
+                ends += [] if until_draw is None else [until_draw]
                 started = time.perf_counter()
-                taken = self._chunk(step, self.placement.agreed(min(ends)))
+                self._chunk(step, self.placement.agreed(min(ends)))
                 seconds = time.perf_counter() - started
-            step += taken
+            step = self.num_steps
             if self.status == "completed":
-                self.length.look(step, self.whole_state, self.history)
+                if self.draws.is_due(self.active.stage, self.active.state):
+                    self.draws.add(self.whole_state())
+                self.length.look(step, self.whole_state, self.history, self.chains)
             progress.advance(step, self.length.end, self.history.latest())
             if step < self.length.end and self.status == "completed":
                 if watch.is_due(step):
@@ -112,11 +137,14 @@ class Run:
         leg = leg_at(self.length.legs, step, self.active.kind)
         if leg is self._leg:
             return
-        is_new = leg.kind != self.active.kind
+        is_new = leg.begins(self.active)
         active = self.whole_active() if is_new else self.active
         if is_new:
             self.ended_stages.append(StageRecord(active.kind, step))
-            self.flow_state = active.state
+            self.draws.clear()
+            if active.kind == "flow":
+                self.flow_state = active.state
+                self.flow_particles = np.asarray(active.state.particles)
         active = leg.enter(self.target, active, self.key)
         if is_new:
             number = active.stage.init_gradients(len(active.state.particles))
@@ -124,7 +152,8 @@ class Run:
             self.restore_active(active, active.state)
         self.active, self._leg = self.active._replace(stage=active.stage), leg
 
-    def _chunk(self, step: int, length: int) -> int:
+    def _chunk(self, step: int, length: int) -> None:
+        """Take up to `length` steps after `step`."""
         shares = None
         if self.batches is not None:
             shares = self._placed_batches(self.batches.take(step, length, self._part))
@@ -148,7 +177,7 @@ class Run:
                 f"error ({_last_line(error)}); the particles of step {step} are returned. Fix it "
                 "and run again; with checkpoint= the run resumes from its last checkpoint."
             )
-            return 0
+            return
         tried = len(chunk.infos.log_density)
         self.active, self.previous = self.active._replace(state=chunk.state), chunk.previous
         taken = tried if chunk.healthy else tried - 1
@@ -156,10 +185,10 @@ class Run:
             first, last = step // self.thin, (step + taken) // self.thin
             kept = self.placement.gathered(chunk.kept[: last - first])
             self.kept.extend(np.asarray(particles) for particles in kept)
+        self.history.add(jax.tree.map(lambda leaf: leaf[:taken], chunk.infos))
         if not chunk.healthy:
             self._fail(step + tried, jax.tree.map(lambda leaf: leaf[-1], chunk.infos))
-        self.history.add(jax.tree.map(lambda leaf: leaf[:taken], chunk.infos))
-        return taken
+            self.history.cut(self.num_steps)
 
     def _placed_batches(self, taken: PyTree) -> PyTree:
         full = jax.tree.map(jnp.asarray, padded(taken, self.capacity))
@@ -193,7 +222,18 @@ class Run:
             self._blame_log_density(self.num_steps, int(is_lost.sum()))
         return self.whole_state().particles
 
+    def chains(self) -> Chains | None:
+        """The draws of the active stage so far; None if there are none."""
+        return self.draws.chains(self.active.stage, self.active.state)
+
     def _fail(self, step: int, info: StepInfo) -> None:
+        """Hand the last good particles to the next stage, or stop if there is none."""
+        self._stop(step, info)
+        if self.length.end_flow(self.num_steps):
+            self.notes.append(f"the flow {self.status}")
+            self.status = "completed"
+
+    def _stop(self, step: int, info: StepInfo) -> None:
         if info.num_faulty_scores:
             # The previous step moved the particles there; this one evaluated their scores.
             self._blame_log_density(step - 1, int(info.num_faulty_scores))

@@ -25,6 +25,7 @@ from nvgd._support.errors import (
 )
 from nvgd._support.processes import is_first_process
 from nvgd._support.program_cache import keep_compiled_programs
+from nvgd.exact.final_choice import flow_unless_wrong
 from nvgd.flow.methods import NVGD
 from nvgd.flow.particle_flow import ParticleFlow
 from nvgd.flow.stage import StageState
@@ -32,14 +33,22 @@ from nvgd.posterior.posterior import Posterior
 from nvgd.running.callbacks import Metrics, Monitor
 from nvgd.running.checkpoints import Checkpoints
 from nvgd.running.initialisation import check_apart, starting_particles
-from nvgd.running.plan import Active
+from nvgd.running.plan import FEWEST_CORRECTIONS, FEWEST_FLOW_STEPS, Active
 from nvgd.running.progress import Progress
+from nvgd.running.rounds import RoundsLength
 from nvgd.running.run import Run, first_of
 from nvgd.running.starts import AbstractStart
-from nvgd.running.stopping import DEFAULT_MAX_STEPS, AbstractLength, AutoLength, FixedLength
+from nvgd.running.stopping import AbstractLength, FixedLength, QuietLength
 from nvgd.targets.coercion import as_target
 from nvgd.targets.positions import Position
 from nvgd.targets.target import LogDensity, Target
+
+
+# Number of steps of a run without corrections, and the most that "auto" takes.
+DEFAULT_NUM_STEPS = 1000
+DEFAULT_MAX_STEPS = 10_000
+# States of the chains with which the flow's particles are compared.
+NUM_SNAPSHOTS = 8
 
 
 class FinalState(NamedTuple):
@@ -56,7 +65,7 @@ def sample(
     dim: int | None = None,
     example: Position = None,
     num_particles: int | None = None,
-    num_steps: int | str = 1000,
+    num_steps: int | str | None = None,
     max_steps: int | None = None,
     initial: PyTree | AbstractStart | str = None,
     seed: int = 0,
@@ -79,10 +88,13 @@ def sample(
             omitted.
         dim: length of the position, if `target` is a log density of a flat vector.
         example: a position, if `target` is a log density of a pytree.
-        num_particles: number of particles; 100 if omitted, or as many as `initial` holds.
-        num_steps: number of steps, or "auto" to stop when the held-out Stein discrepancy has stayed
-            at the noise level of an exact sample for several checks in a row.
-        max_steps: largest number of steps with `num_steps="auto"`; 10,000 if omitted.
+        num_particles: number of particles. If omitted, as many as `initial` holds, or 256, and
+            two per dimension from 128 to 512 dimensions; 100 in more dimensions.
+        num_steps: number of steps, or "auto": a run with corrections ends when their chains have
+            mixed, other runs when the held-out Stein discrepancy has stayed at the noise level of
+            an exact sample for several checks in a row. If omitted, "auto" for runs with
+            corrections, 1,000 for others.
+        max_steps: largest number of steps with "auto"; 10,000 if omitted.
         initial: starting particles, as an array (n, dim) or a pytree like `example` with a leading
             axis n; or a way to draw them: "prior", "laplace" (a normal approximation),
             `Jittered(position)` or `Laplace(...)`. If omitted, particles start as in the model's
@@ -154,19 +166,16 @@ def sample(
         run.go(watch, checkpoints, shown)
         with shown.compiling("the end of the run"):
             particles = run.finished()
+            chains = None if thin is not None else run.chains()
+            if chains is not None and run.flow_particles is not None:
+                flowed = jnp.asarray(run.flow_particles)
+                snapshots = jnp.asarray(chains.snapshots(NUM_SNAPSHOTS))
+                particles = flow_unless_wrong(flowed, particles, snapshots)
     if run.status != "completed":
         watch.forget_after(run.num_steps)
         warnings.warn(RunStoppedWarning(run.status), stacklevel=2)
     elif checkpoints is not None:
         checkpoints.write(run, watch)
-    if run.status == "completed" and isinstance(length, AutoLength) and length.rest_at is None:
-        warnings.warn(
-            NotConvergedWarning(
-                f"the run did not converge in {length.end} steps: posterior.diagnose() "
-                "says more; max_steps= allows a longer run."
-            ),
-            stacklevel=2,
-        )
     state = run.whole_state()
     is_unchanged = particles is state.particles
     watch(state if is_unchanged else FinalState(particles, state.step))
@@ -195,8 +204,10 @@ def sample(
         )
         return np.asarray(again.particles)
 
-    return Posterior(
+    posterior = Posterior(
         particles=jnp.asarray(np.concatenate(run.kept) if run.kept else particles),
+        chains=None if chains is None else chains.thinned(),
+        notes=tuple(run.notes),
         history=run.history_arrays(),
         metrics=watch.records(),
         status=run.status,
@@ -210,11 +221,25 @@ def sample(
         flow_state=state if run.active.kind == "flow" else run.flow_state,
         replicate=replicate,
     )
+    _warn_unless_converged(posterior, length)
+    return posterior
+
+
+def _warn_unless_converged(posterior: Posterior, length: AbstractLength) -> None:
+    """Warn of a run that ended although its chains had not mixed, or that had a fault."""
+    if posterior.notes or (posterior.completed and length.is_converged is False):
+        why = posterior.notes or (f"the run did not converge in {posterior.num_steps} steps",)
+        warnings.warn(
+            NotConvergedWarning(f"{'; '.join(why)}: posterior.diagnose() says more."), stacklevel=3
+        )
 
 
 def _length(
-    target: Target, flow: ParticleFlow, num_steps: int | str, max_steps: int | None
+    target: Target, flow: ParticleFlow, num_steps: int | str | None, max_steps: int | None
 ) -> AbstractLength:
+    corrects = flow.corrects(target)
+    if num_steps is None:
+        num_steps = "auto" if corrects else DEFAULT_NUM_STEPS
     if num_steps != "auto":
         if isinstance(num_steps, str):
             raise InputError(f'num_steps must be a whole number or "auto", got {num_steps!r}.')
@@ -224,4 +249,5 @@ def _length(
         return FixedLength(flow, target, int(num_steps))
     max_steps = DEFAULT_MAX_STEPS if max_steps is None else max_steps
     check_count("max_steps", max_steps)
-    return AutoLength(flow, target, int(max_steps))
+    kind = RoundsLength if corrects and max_steps >= FEWEST_FLOW_STEPS + FEWEST_CORRECTIONS else QuietLength
+    return kind(flow, target, int(max_steps))

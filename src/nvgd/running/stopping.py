@@ -11,16 +11,16 @@ from jaxtyping import Array, Float
 from nvgd._support.errors import InputError
 from nvgd.flow.particle_flow import ParticleFlow
 from nvgd.flow.stage import StageState
+from nvgd.posterior.chains import Chains
 from nvgd.posterior.diagnostics.held_out import held_out_discrepancy
 from nvgd.posterior.diagnostics.measures import standardise
 from nvgd.posterior.diagnostics.trend import quartile_scale, trend
 from nvgd.posterior.diagnostics.verdict import MIN_PARTICLES
 from nvgd.running.chunks import CAPACITY
 from nvgd.running.history import History
-from nvgd.running.plan import FlowLeg, Plan, leg_at, length_with_corrections, plan
+from nvgd.running.plan import FlowLeg, Plan, leg_at, plan
 from nvgd.targets.target import Target
 
-DEFAULT_MAX_STEPS = 10_000
 # Fewest steps between two checks, and number of consecutive quiet checks required to stop.
 CHECK_EVERY = 25
 PATIENCE = 4
@@ -68,15 +68,34 @@ class AbstractLength(ABC):
         until_step = leg_at(self.legs, step).until_step
         return until_step - step if step < until_step else CAPACITY
 
-    def look(self, step: int, state: Callable[[], StageState], history: History) -> None:
+    def look(
+        self,
+        step: int,
+        state: Callable[[], StageState],
+        history: History,
+        chains: Callable[[], Chains | None],
+    ) -> None:
         """Check for convergence, if a check is due.
 
         Arguments:
             step: number of steps taken.
             state: gathers the current state.
             history: records of all steps.
+            chains: the draws of the active stage so far.
         """
-        del step, state, history
+        del step, state, history, chains
+
+    def end_flow(self, step: int) -> bool:
+        """End the flow at this step, if another stage follows it; whether one does."""
+        rest = tuple(leg for leg in self.legs if leg.kind != "flow")
+        if rest:
+            self.legs = (FlowLeg(self.given, step, step), *rest)
+        return bool(rest)
+
+    @property
+    def is_converged(self) -> bool | None:
+        """Whether the run came to rest; None if it has not been looked at."""
+        return None
 
     def records(self) -> Records:
         """The results of the checks so far, for a checkpoint."""
@@ -99,8 +118,8 @@ class FixedLength(AbstractLength):
         self.legs = plan(flow, target, num_steps)
 
 
-class AutoLength(AbstractLength):
-    """Stop when the held-out Stein discrepancy has stayed at its noise level for several checks.
+class QuietLength(AbstractLength):
+    """For flows without corrections: stop when the held-out Stein discrepancy has stayed at its noise level for several checks.
 
     At regular intervals, a check evaluates `held_out_discrepancy`, the same measure for every
     method, from the particles and their scores of all data. A check is quiet if the discrepancy is
@@ -110,9 +129,6 @@ class AutoLength(AbstractLength):
     - a flow whose step sizes do not depend on the run's length ends;
     - a flow whose step sizes decay over the second half, as those of `NVGD()` do, continues to 2s
       steps.
-
-    Corrections follow if a run with this number of flow steps has them. The run ends as a run
-    planned with the resulting length would have ended.
 
     A run without four quiet checks in a row takes `max_steps` steps, as if `num_steps=max_steps`.
     """
@@ -147,8 +163,9 @@ class AutoLength(AbstractLength):
         """Steps until the next multiple of the interval, or until the next leg."""
         return min(self._every - step % self._every, super().steps_until_next(step))
 
-    def look(self, step, state, history):
+    def look(self, step, state, history, chains):
         """Measure discrepancy and drift, if a check is due, and decide whether to stop."""
+        del chains
         if step % self._every or self.rest_at is not None or step > self._last_look or not step:
             return
         if self._rows and self._rows[-1].step >= step:
@@ -182,14 +199,16 @@ class AutoLength(AbstractLength):
 
     def _end_after(self, num_flow_steps: int) -> None:
         """Plan the rest as in a run whose flow takes `num_flow_steps`."""
-        length = num_flow_steps
-        if self.given.corrects(self._target):
-            length = length_with_corrections(num_flow_steps)
-        self.end = min(length, self._max_steps)
+        self.end = min(num_flow_steps, self._max_steps)
         rest_at = self.rest_at or 0
         search = FlowLeg(self.given, rest_at, self.legs[0].until_step)
         rest = plan(self.given, self._target, self.end)
         self.legs = (search, *(leg for leg in rest if leg.until_step > rest_at))
+
+    @property
+    def is_converged(self):
+        """Whether four checks in a row were quiet."""
+        return self.rest_at is not None
 
     def records(self):
         """One array per field of `ConvergenceCheck`."""

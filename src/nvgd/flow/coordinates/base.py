@@ -58,7 +58,7 @@ class AbstractCoordinates(eqx.Module, Generic[State]):
         """Whether to update the state by `search` before the fit of this step; never by default.
 
         Arguments:
-            step: number of steps taken, a number or, under `jit`, an array.
+            step: number of steps taken, or an array of such numbers.
         """
         del state, step
         return False

@@ -1,0 +1,20 @@
+"""All models of the benchmark, by name."""
+
+from collections.abc import Sequence
+
+from benchmarks.trust.model import TrustModel
+from benchmarks.trust.models_hierarchical import HIERARCHICAL
+from benchmarks.trust.models_latent import LATENT
+from benchmarks.trust.models_regression import REGRESSION
+from nvgd._support.errors import check_choice
+
+MODELS: dict[str, TrustModel] = {
+    model.name: model for model in (*HIERARCHICAL, *LATENT, *REGRESSION)
+}
+
+
+def load(names: Sequence[str] | None = None) -> list[TrustModel]:
+    """The models with these names; all if omitted."""
+    for name in names or ():
+        check_choice("--only", name, MODELS)
+    return [MODELS[name] for name in names or MODELS]

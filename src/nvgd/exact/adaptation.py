@@ -1,0 +1,93 @@
+"""What corrections adapt to their particles: coordinates, jumps, and which particles to replace."""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
+
+from nvgd._support.compilation import quickly_compiled
+from nvgd._support.random_bits import random_indices
+from nvgd._support.robust import median
+from nvgd.exact.jumps import Jumps, fit_jumps
+from nvgd.flow.coordinates.base import AbstractCoordinates, AbstractFrame
+
+# Particles that have been rejected this many times in a row are stuck.
+MOST_REJECTIONS = 60
+# A log density may be this much lower than where the particle's distance would explain it.
+LARGEST_GAP = 15.0
+# Searches of the coordinates before a new round of corrections.
+NUM_SEARCHES = 10
+# Streams of a step's key.
+STRAY_STREAM, JUMP_STREAM = 1, 2
+
+
+class Adapted(NamedTuple):
+    """Result of an adaptation, which the next proposal uses."""
+
+    frame: AbstractFrame
+    jumps: Jumps
+    source: Int[Array, " n"]
+    """For each particle, the one whose place it takes; most take their own."""
+    is_new: Bool[Array, ""]
+    """Whether nothing has used it yet."""
+
+
+def adapt(
+    coordinates: AbstractCoordinates, memory: PyTree, state: Any, key: PRNGKeyArray
+) -> Adapted:
+    """Fit coordinates and jumps to the particles of a `CorrectionState`, and find strays.
+
+    Stray, stuck and zero-density particles are replaced by copies of random healthy ones, and do
+    not count in the fit of the jumps.
+    """
+    key = jax.random.fold_in(key, state.step)
+    frame = coordinates.settled(state.particles, state.scores, memory)
+    expressed, _ = frame.express(state.particles, state.scores)
+    log_densities = state.log_densities + frame.log_volumes(expressed)
+    is_healthy = ~is_stray(expressed, log_densities) & (state.num_rejections < MOST_REJECTIONS)
+    num_particles = len(expressed)
+    # A few tries find a healthy one, unless hardly any is.
+    others = random_indices(key, (8, num_particles), num_particles, STRAY_STREAM)
+    own = jnp.arange(num_particles)
+    source = own
+    for chosen in others:
+        source = jnp.where(is_healthy[source], source, chosen)
+    source = jnp.where(is_healthy[source], source, own)
+    return Adapted(
+        frame, fit_jumps(expressed[source], key, JUMP_STREAM), source, jnp.array(True)
+    )
+
+
+@quickly_compiled
+def searched(
+    coordinates: AbstractCoordinates,
+    particles: Float[Array, "n d"],
+    scores: Float[Array, "n d"],
+    memory: PyTree,
+) -> PyTree:
+    """The state of the coordinates after `NUM_SEARCHES` searches, for a driver for example."""
+
+    def search(_: Array | int, memory: PyTree) -> PyTree:
+        return coordinates.search(particles, scores, memory)
+
+    return jax.lax.fori_loop(0, NUM_SEARCHES, search, memory)
+
+
+def is_stray(
+    positions: Float[Array, "n d"], log_densities: Float[Array, " n"]
+) -> Bool[Array, " n"]:
+    """Particles whose log density is far too low for their distance from the others.
+
+    The mass at distance r is about p·rᵈ. A particle is a stray if this is smaller, by a factor of
+    n·exp(LARGEST_GAP), than for a typical particle: not one of n draws would be there.
+
+    Arguments:
+        positions: the particles, in coordinates in which they have about unit spread.
+        log_densities: log density of each, in the same coordinates.
+    """
+    num_particles, dim = positions.shape
+    distances = jnp.linalg.norm(positions, axis=1) + 1e-30
+    gap = median(log_densities) - log_densities
+    explained = dim * jnp.maximum(jnp.log(distances / median(distances)), 0.0)
+    return ~(gap < explained + LARGEST_GAP + jnp.log(num_particles))

@@ -1,0 +1,51 @@
+"""The draws of a run's corrections: states of many Markov chains."""
+
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+
+# Fewest and most draws per chain, and most draws in all, of those that are kept.
+FEWEST_DRAWS = 8
+MOST_DRAWS = 8192
+
+
+class Chains(NamedTuple):
+    """States of n chains at k times, with their log densities and scores."""
+
+    positions: Float[np.ndarray, "n k d"]
+    log_densities: Float[np.ndarray, "n k"]
+    scores: Float[np.ndarray, "n k d"]
+
+    def every(self, stride: int) -> "Chains":
+        """Every `stride`-th state, the last one included."""
+        return Chains(*(values[:, ::-1][:, ::stride][:, ::-1] for values in self))
+
+    def snapshots(self, number: int) -> Float[np.ndarray, "number n d"]:
+        """The positions at `number` times, evenly spaced from the first to the last but one."""
+        times = np.linspace(0, max(self.positions.shape[1] - 2, 0), number).round().astype(int)
+        return np.swapaxes(self.positions[:, times], 0, 1)
+
+    def thinned(self) -> "Chains":
+        """About as many states as are independent of each other, in the slowest coordinate.
+
+        At least `FEWEST_DRAWS` per chain, if there are so many, and at most `MOST_DRAWS` in all.
+        """
+        num_chains, length, _ = self.positions.shape
+        columns = np.concatenate([self.positions, self.log_densities[:, :, None]], axis=2)
+        time = float(np.max(autocorrelation_times(columns)))
+        wanted = np.clip(round(length / time), min(FEWEST_DRAWS, length), length)
+        wanted = max(min(int(wanted), MOST_DRAWS // num_chains), 1)
+        return self.every(-(-length // wanted))
+
+
+def autocorrelation_times(values: Float[np.ndarray, "n k c"]) -> Float[np.ndarray, " c"]:
+    """Integrated autocorrelation times of the columns, in states, between 1 and k.
+
+    The variance of a mean over k states is σ²τ/k, where τ is the autocorrelation time. With many
+    chains it is known: it is the variance between the means of the chains.
+    """
+    values = np.asarray(values, np.float64)
+    length = values.shape[1]
+    total = np.maximum(values.var(axis=(0, 1)), 1e-300)
+    return np.clip(length * values.mean(axis=1).var(axis=0, ddof=1) / total, 1.0, length)

@@ -1,0 +1,98 @@
+"""The length of a run with corrections that ends by itself: rounds, until the chains have mixed."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from nvgd.flow.particle_flow import ParticleFlow
+from nvgd.flow.stage import StageState
+from nvgd.posterior.chains import Chains
+from nvgd.posterior.diagnostics.mixing import measure_mixing
+from nvgd.running.history import History
+from nvgd.running.plan import FEWEST_FLOW_STEPS, CorrectionLeg, FlowLeg
+from nvgd.running.stopping import AbstractLength
+from nvgd.targets.target import Target
+
+# Number of corrections in the first round; every further round is twice as long as the one before.
+FIRST_ROUND = 600
+
+
+class RoundEnd(NamedTuple):
+    """What was found at the end of a round."""
+
+    step: int
+    excess: float
+    """Worst R-hat of all coordinates, where 1 is the largest allowed (`Mixing.excess`)."""
+
+
+class RoundsLength(AbstractLength):
+    """A flow, then rounds of corrections until the chains of a round have mixed.
+
+    The first round takes 600 steps. If R-hat of some coordinate is too large at its end, the round
+    counts as warm-up of the next one, which is twice as long. Draws are those of the last round.
+
+    Arguments:
+        max_steps: the run ends here at the latest.
+    """
+
+    def __init__(self, flow: ParticleFlow, target: Target, max_steps: int):
+        del target
+        self.given, self._max_steps = flow, max_steps
+        self._ends: list[RoundEnd] = []
+        self._plan()
+
+    def _plan(self) -> None:
+        """The flow, the rounds so far, and the next one unless the last has mixed."""
+        num_flow_steps = min(FEWEST_FLOW_STEPS, self._max_steps)
+        flow = FlowLeg(self.given, num_flow_steps, num_flow_steps)
+        step, length, rounds = num_flow_steps, FIRST_ROUND, []
+        for number in range(len(self._ends) + 1):
+            is_over = bool(number) and self._ends[number - 1].excess < 1
+            if is_over or step >= self._max_steps:
+                break
+            left = self._max_steps - step
+            # What would be left for another round joins this one.
+            step += left if left < 3 * length else length
+            rounds.append(CorrectionLeg(self.given, step))
+            length *= 2
+        self.legs, self.end = (flow, *rounds), step
+
+    @property
+    def is_converged(self):
+        """Whether the chains of the last round have mixed."""
+        return self._ends[-1].excess < 1 if self._ends else None
+
+    def look(
+        self,
+        step: int,
+        state: Callable[[], StageState],
+        history: History,
+        chains: Callable[[], Chains | None],
+    ) -> None:
+        """At the end of a round, measure how well its chains have mixed."""
+        del state, history
+        if step < self.end or (self._ends and self._ends[-1].step >= step):
+            return
+        found = chains()
+        if found is None:
+            return
+        columns = np.concatenate([found.positions, found.log_densities[:, :, None]], axis=2)
+        self._ends.append(RoundEnd(step, float(np.max(measure_mixing(columns).excess))))
+        self._plan()
+
+    def end_flow(self, step):
+        """End the flow here; the first round is as much longer."""
+        self.legs = (FlowLeg(self.given, step, step), *self.legs[1:])
+        return len(self.legs) > 1
+
+    def records(self):
+        """One array per field of `RoundEnd`."""
+        columns = np.array(self._ends, np.float64).reshape(-1, len(RoundEnd._fields))
+        return {name: columns[:, i] for i, name in enumerate(RoundEnd._fields)}
+
+    def restore(self, records):
+        """Restore the rounds and plan again from them."""
+        columns = np.stack([records[name] for name in RoundEnd._fields], axis=1)
+        self._ends = [RoundEnd(int(step), excess) for step, excess in columns.tolist()]
+        self._plan()
