@@ -2,7 +2,7 @@
 
 import importlib.metadata
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -28,7 +28,7 @@ def to_arviz(
     target: Target | None,
     particles: Float[Array, "n d"],
     *,
-    num_kept: int,
+    by_chain: Callable[[Any], Any],
     labels: Labels,
     attributes: Mapping[str, Any],
     seed: int | None,
@@ -39,27 +39,22 @@ def to_arviz(
     `a.x`.
 
     Arguments:
-        num_kept: states of the run among the draws, in the order of time.
+        draws: draws (chain, draw, …).
+        log_densities, particles: log densities and positions of the draws, chain after chain.
+        by_chain: gives values of the draws leading axes chain and draw.
         attributes: facts about the run.
         seed: seed of the predictions; None for no predictions.
     """
-    groups: Groups = {"posterior": dict(draws)}
+    groups: Groups = {}
     if log_densities is not None:
         groups["sample_stats"] = {"lp": log_densities}
     observed: dict[str, np.ndarray] = {}
     if target is not None:
         from_model, observed = _from_model(target, particles, draws, seed)
         groups |= from_model
-
-    def by_chain(value: Any) -> np.ndarray:
-        """Values with leading axes chain and draw: the states kept are the draws of a chain."""
-        array = np.asarray(value)
-        if num_kept == 1:
-            return array[None]
-        return np.swapaxes(array.reshape(num_kept, -1, *array.shape[1:]), 0, 1)
-
-    data = {
-        group: {_without_slash(name): by_chain(value) for name, value in values.items()}
+    data = {"posterior": {_without_slash(name): np.asarray(x) for name, x in draws.items()}}
+    data |= {
+        group: {_without_slash(name): by_chain(np.asarray(x)) for name, x in values.items()}
         for group, values in groups.items()
         if values
     }

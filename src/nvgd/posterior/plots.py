@@ -17,13 +17,14 @@ from nvgd.posterior.summary import scalars
 MAX_MARGINALS = 36
 MAX_PAIRS = 6
 MAX_PAIRS_NARROW = 3
+MAX_POINTS = 1000
 
 COLOUR = "#3b6ea8"
 
 
 def marginals(draws: Mapping[str, Any], *, narrow: bool = False) -> Figure:
     """One histogram per scalar, with its mean and central 90 % interval."""
-    names, values = scalars(draws)
+    names, values = _columns(draws)
     shown = min(len(names), MAX_MARGINALS)
     num_columns = min(shown, 2 if narrow else 4)
     num_rows = -(-shown // num_columns)
@@ -44,7 +45,9 @@ def marginals(draws: Mapping[str, Any], *, narrow: bool = False) -> Figure:
 
 def pairs(draws: Mapping[str, Any], *, narrow: bool = False) -> Figure:
     """Scatter plots of all pairs of the first few scalars."""
-    names, values = scalars(draws)
+    names, values = _columns(draws)
+    # More points than these hide each other.
+    values = values[:: -(-len(values) // MAX_POINTS)]
     shown = min(len(names), MAX_PAIRS_NARROW if narrow else MAX_PAIRS)
     size = (1.15 if narrow else 1.8) * shown + 0.6
     figure = Figure(figsize=(size, size), layout="constrained")
@@ -89,6 +92,12 @@ def history(
         axes.spines[["top", "right"]].set_visible(False)
     panels[-1].set_xlabel("step")
     return figure
+
+
+def _columns(draws: Mapping[str, Any]) -> tuple[list[str], np.ndarray]:
+    """Names and values of all scalars, one column per scalar, one row per draw."""
+    names, values = scalars(draws)
+    return names, values.reshape(-1, len(names))
 
 
 def _histogram(axes: Axes, column: np.ndarray) -> None:

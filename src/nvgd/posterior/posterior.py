@@ -4,7 +4,6 @@ import dataclasses
 import functools
 import os
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -12,7 +11,6 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from nvgd._support.archives import write_archive
 from nvgd._support.errors import (
     InputError,
     check_choice,
@@ -25,7 +23,6 @@ from nvgd.flow.stage import StageRecord
 from nvgd.posterior.chains import Chains
 from nvgd.posterior.diagnostics.diagnose import diagnose
 from nvgd.posterior.diagnostics.verdict import Diagnosis
-from nvgd.posterior.further_draws import further_draws
 from nvgd.posterior.summary import Summary, summarise
 from nvgd.targets.models import Labels
 from nvgd.targets.target import Target
@@ -33,18 +30,13 @@ from nvgd.targets.target import Target
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-KIND = "posterior"
-# Contents of a file: plain values, and groups of arrays.
-FACTS = ("status", "num_kept", "method", "num_steps")
-GROUPS = ("draws", "history", "metrics")
-
-
 @dataclasses.dataclass(frozen=True, repr=False)
 class Posterior:
-    """Particles that represent the target, with the record of their run.
+    """Draws and particles that represent the target, with the record of their run.
 
     Attributes:
-        particles: flat, in unconstrained space, shape (n, dim).
+        particles: flat, in unconstrained space, shape (n, dim): those of the flow, if they agree
+            with the chains of the corrections, or the last states of these chains.
         history: one array per quantity, one entry per step: `log_density` (mean over particles),
             `step_norm`, `num_gradients` (cumulative) and quantities of the stage, such as
             `stein_discrepancy` (on held-out particles), `inner_steps` and `acceptance`; NaN, or 0
@@ -68,6 +60,10 @@ class Posterior:
         replicate: particles of an independent run from other starting particles; its argument
             tells replicates apart. None in a loaded posterior.
         stored: contents of the file that replace the target's in a loaded posterior.
+        chains: the chains of the corrections in unconstrained space, thinned, with their log
+            densities and scores; None if there were no corrections.
+        notes: what a person should know about a run that went on after a fault.
+        extend: further draws of the chains; None without chains, and in a loaded posterior.
     """
 
     particles: Float[Array, "n d"]
@@ -86,6 +82,7 @@ class Posterior:
     flow_state: Any = None
     chains: Chains | None = None
     notes: tuple[str, ...] = ()
+    extend: Callable[[int, int], Chains] | None = None
 
     @property
     def completed(self) -> bool:
@@ -115,6 +112,15 @@ class Posterior:
         return {name: self.by_chain(values) for name, values in shown.items()}
 
     @property
+    def _flat_log_densities(self) -> Float[np.ndarray, " m"] | None:
+        """Log density of every draw, chain after chain; None if all data cannot be read again."""
+        if self.chains is not None:
+            return self.chains.log_densities.ravel()
+        if not self.has_scores:
+            return None
+        return self.log_densities_and_scores[0].reshape(self.num_kept, -1).T.ravel()
+
+    @property
     def _flat_positions(self) -> Float[np.ndarray, "m d"]:
         """The draws as flat positions in unconstrained space, chain after chain."""
         if self.chains is not None:
@@ -136,7 +142,7 @@ class Posterior:
         self,
     ) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, "n d"]]:
         """Log density and score of every particle, from one pass over all data."""
-        if not self._has_scores:
+        if not self.has_scores:
             raise InputError(
                 "this needs a pass over all data, which an iterator or generator does not allow "
                 "after the run: give BatchStream a list or a data loader."
@@ -148,7 +154,7 @@ class Posterior:
         return np.asarray(log_densities), np.asarray(scores)
 
     @property
-    def _has_scores(self) -> bool:
+    def has_scores(self) -> bool:
         """Whether scores from all data are stored, or can be computed."""
         if self.target is None:
             return self.stored is not None and "scores" in self.stored
@@ -174,7 +180,7 @@ class Posterior:
                 NaN if False, or if all data cannot be read again.
         """
         scores = None
-        if self.chains is None and mc_error and self._has_scores:
+        if self.chains is None and mc_error and self.has_scores:
             scores = self.log_densities_and_scores[1]
         return summarise(self.draws, scores, self.num_kept, quantiles, self.chains is not None)
 
@@ -202,9 +208,12 @@ class Posterior:
             replicates = [self.replicate(i + 1) for i in range(num_replicates)]
         return diagnose(
             np.asarray(self.particles),
+            self.chains,
             lambda: self.log_densities_and_scores,
+            self.draws,
             self.history,
             status=self.status,
+            notes=self.notes,
             num_kept=self.num_kept,
             num_steps=self.num_steps,
             method=self.method,
@@ -217,37 +226,40 @@ class Posterior:
             return self.target.coordinate_names()
         return [f"x[{i}]" for i in range(self.particles.shape[1])]
 
-    def sample(self, num_draws: int, *, num_steps: int = 200, seed: int = 0) -> "Posterior":
-        """Further draws: final states of chains that start at the particles.
+    def sample(self, num_draws: int, *, seed: int = 0) -> "Posterior":
+        """Further draws, by continuing the chains of the corrections.
 
-        The chains are those of the corrections at the end of a default run. They adapt over the
-        first half of `num_steps`; the second half leaves the target invariant. One gradient per
-        chain and step. Not with minibatches, whose log densities are only estimates.
+        The chains go on from their last states until they have forgotten them, and longer if there
+        are more draws than chains. Nothing is compiled anew.
 
         Arguments:
-            num_draws: number of chains, one per draw; chains share initial particles if there are
-                more chains than particles.
-            num_steps: length of the chains; the first half adapts.
+            num_draws: number of draws, which the new posterior holds as one chain.
             seed: the same seed gives the same draws.
         """
         check_count("num_draws", num_draws)
-        check_count("num_steps", num_steps)
         check_seed(seed)
-        target = self.known_target("sample")
-        draws = further_draws(target, self.particles, int(num_draws), int(num_steps), int(seed))
+        if self.extend is None:
+            raise InputError(
+                "further draws continue the chains of a run's corrections, and this posterior has "
+                "none: they need nvgd.sample with NVGD(), all data at once, and 500 steps or more, "
+                "and are not stored in files."
+            )
+        chains = self.extend(int(num_draws), int(seed))
         return dataclasses.replace(
             self,
-            particles=draws,
+            particles=jnp.asarray(chains.positions[0]),
+            chains=chains,
             history={},
             metrics={},
             num_kept=1,
             state=None,
             flow_state=None,
             replicate=None,
+            extend=None,
         )
 
     def predict(self, *args: Any, seed: int = 0, **kwargs: Any) -> dict[str, Array]:
-        """Posterior predictive data, one draw per particle.
+        """Posterior predictive data, with leading axes (chain, draw) as in `draws`.
 
         A NumPyro model predicts with its original arguments or with new ones; leave the sites to
         predict unobserved. A PyMC model predicts with its current data. Your own `Target` predicts
@@ -259,14 +271,14 @@ class Posterior:
         """
         check_seed(seed)
         target = self.known_target("predict")
-        positions = jax.vmap(target.structure)(self.particles)
+        positions = jax.vmap(target.structure)(jnp.asarray(self._flat_positions))
         predicted = target.model.predict(jax.random.key(seed), positions, *args, **kwargs)
         if predicted is None:
             raise InputError(
                 "this target cannot predict: pass Target(..., model=nvgd.Model(predict=lambda "
                 "position, key, ...: ...))."
             )
-        return predicted
+        return {name: self.by_chain(values) for name, values in predicted.items()}
 
     def to_arviz(self, *, predictive: bool = True, seed: int = 0) -> Any:
         """Convert the posterior for the installed version of ArviZ.
@@ -274,8 +286,8 @@ class Posterior:
         The result is an `xarray.DataTree` with ArviZ 1.x or `arviz-base` alone, and an
         `arviz.InferenceData` with ArviZ 0.x; `.to_netcdf(path)` writes it to a file. The groups are
         posterior, sample_stats (`lp`, the log density in unconstrained space) and, if the model
-        provides them, log_likelihood, observed_data and posterior_predictive. The particles are the
-        draws of one chain; in a thinned run each particle is a chain.
+        provides them, log_likelihood, observed_data and posterior_predictive, with chains and draws
+        as in `draws`.
 
         Arguments:
             predictive: whether to draw new data for posterior_predictive.
@@ -285,10 +297,10 @@ class Posterior:
 
         return to_arviz(
             self.draws,
-            self.log_densities_and_scores[0] if self._has_scores else None,
+            self._flat_log_densities,
             self.target,
-            self.particles,
-            num_kept=self.num_kept,
+            jnp.asarray(self._flat_positions),
+            by_chain=self.by_chain,
             labels=self.labels,
             attributes={name: getattr(self, name) for name in ("method", "num_steps", "status")},
             seed=seed if predictive else None,
@@ -314,32 +326,18 @@ class Posterior:
         return plots.OF_DRAWS[kind](chosen, narrow=narrow)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write draws, history, metrics and scores to one file, which `nvgd.load` reads.
+        """Write draws, chains, history, metrics and scores to one file, which `nvgd.load` reads.
 
         The file contains no pickle and is readable by `numpy.load`. Its arrays are `particles`,
-        `log_densities` and `scores` (unless all data cannot be read again), `draws/…`, `history/…`
-        and `metrics/…`.
+        `log_densities` and `scores` (unless all data cannot be read again), `draws/…`, `chains/…`,
+        `history/…` and `metrics/…`.
         """
-        dims, coords = self.labels
-        facts = {
-            **{name: getattr(self, name) for name in FACTS},
-            "stages": [list(stage) for stage in self.stages],
-            "dims": {name: list(axes) for name, axes in dims.items()},
-            "coords": {name: np.asarray(values).tolist() for name, values in coords.items()},
-        }
-        arrays = {"particles": np.asarray(self.particles)}
-        if self._has_scores:
-            arrays["log_densities"], arrays["scores"] = self.log_densities_and_scores
-        for group in GROUPS:
-            values = getattr(self, group)
-            arrays |= {f"{group}/{name}": np.asarray(value) for name, value in values.items()}
-        path = Path(path)
-        if not path.parent.is_dir():
-            raise InputError(f"path must lie in a directory that exists, got {str(path)!r}.")
-        write_archive(path, KIND, facts, arrays)
+        from nvgd.posterior.files import save
+
+        save(self, path)
 
     def __repr__(self) -> str:
-        shapes = jax.tree.map(lambda leaf: leaf.shape[1:], self.draws)
+        shapes = jax.tree.map(lambda leaf: leaf.shape[2:], self.draws)
         return (
             f"Posterior({self.method}, {len(self.particles)} particles, draws={shapes}, "
             f"{self.num_steps} steps, {self.status})"

@@ -70,7 +70,9 @@ def summarise(
     values = by_chain.reshape(-1, len(names))
     errors = np.full(len(names), np.nan)
     if is_chains:
-        errors = by_chain.mean(axis=1).std(axis=0, ddof=1) / np.sqrt(len(by_chain))
+        # Chains are independent of each other; further draws are one chain of independent ones.
+        means = by_chain.mean(axis=1) if len(by_chain) > 1 else by_chain[0]
+        errors = means.std(axis=0, ddof=1) / np.sqrt(len(means))
     elif scores is not None and np.all(np.isfinite(scores)):
         errors = errors_of_means(values, np.asarray(scores, np.float64), num_kept)
     columns = {"mean": values.mean(axis=0), "sd": values.std(axis=0), "mc_error": errors}

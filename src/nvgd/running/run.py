@@ -226,6 +226,12 @@ class Run:
         """The draws of the active stage so far; None if there are none."""
         return self.draws.chains(self.active.stage, self.active.state)
 
+    def steps_between(self, thinned: Chains | None) -> int:
+        """Number of steps between two of these draws."""
+        steps = self.active.stage.kept_steps(*self.active.state.particles.shape)
+        number = 1 if thinned is None else thinned.positions.shape[1]
+        return max((steps.stop - steps.start) // number, 1)
+
     def _fail(self, step: int, info: StepInfo) -> None:
         """Hand the last good particles to the next stage, or stop if there is none."""
         self._stop(step, info)

@@ -29,9 +29,11 @@ from nvgd.exact.final_choice import flow_unless_wrong
 from nvgd.flow.methods import NVGD
 from nvgd.flow.particle_flow import ParticleFlow
 from nvgd.flow.stage import StageState
+from nvgd.posterior.chains import Chains
 from nvgd.posterior.posterior import Posterior
 from nvgd.running.callbacks import Metrics, Monitor
 from nvgd.running.checkpoints import Checkpoints
+from nvgd.running.further_draws import further_draws
 from nvgd.running.initialisation import check_apart, starting_particles
 from nvgd.running.plan import FEWEST_CORRECTIONS, FEWEST_FLOW_STEPS, Active
 from nvgd.running.progress import Progress
@@ -176,6 +178,7 @@ def sample(
         warnings.warn(RunStoppedWarning(run.status), stacklevel=2)
     elif checkpoints is not None:
         checkpoints.write(run, watch)
+    thinned = None if chains is None else chains.thinned()
     state = run.whole_state()
     is_unchanged = particles is state.particles
     watch(state if is_unchanged else FinalState(particles, state.step))
@@ -204,9 +207,15 @@ def sample(
         )
         return np.asarray(again.particles)
 
+    last = run.whole_active()
+
+    def extend(num_draws: int, seed: int) -> Chains:
+        return further_draws(target, last, run.steps_between(thinned), num_draws, seed)
+
     posterior = Posterior(
         particles=jnp.asarray(np.concatenate(run.kept) if run.kept else particles),
-        chains=None if chains is None else chains.thinned(),
+        chains=thinned,
+        extend=None if thinned is None else extend,
         notes=tuple(run.notes),
         history=run.history_arrays(),
         metrics=watch.records(),

@@ -46,9 +46,10 @@ class Frames:
 
     def __call__(self, state: StageState) -> None:
         """Record one state."""
-        names, values = scalars(self._target.present(state.particles[:MAX_PARTICLES]))
+        shown = self._target.present(state.particles[:MAX_PARTICLES])
+        names, values = scalars({name: value[None] for name, value in shown.items()})
         self._names = names[:2]
-        self._frames[int(state.step)] = values[:, :2]
+        self._frames[int(state.step)] = values[0, :, :2]
         if time.monotonic() - self._written_at > SECONDS_BETWEEN_WRITES:
             self.write()
 

@@ -1,25 +1,33 @@
-"""Diagnosis of particles: checks, then the verdict."""
+"""Diagnosis of a run: checks, then the verdict."""
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 
-from nvgd.posterior.diagnostics.checks import Thresholds, gather
+from nvgd.posterior.chains import Chains
+from nvgd.posterior.diagnostics.checks import Evidence, Thresholds, gather
+from nvgd.posterior.diagnostics.chain_checks import chain_checks
 from nvgd.posterior.diagnostics.trend import apart
 from nvgd.posterior.diagnostics.verdict import MIN_PARTICLES, Diagnosis, decide, stopped, too_few
 from nvgd.targets.scores import Scores
 
 # Largest number of coordinates whose autocorrelation is estimated.
 MAX_WATCHED = 20
+# Most draws of chains on which the identities are tested.
+MAX_TESTED = 1024
 
 
 def diagnose(
     particles: Float[np.ndarray, "n d"],
+    chains: Chains | None,
     scores: Callable[[], tuple[np.ndarray, np.ndarray]],
+    draws: Mapping[str, Any],
     history: Mapping[str, np.ndarray],
     *,
     status: str,
+    notes: Sequence[str],
     num_kept: int,
     num_steps: int,
     method: str,
@@ -29,7 +37,9 @@ def diagnose(
     """Implementation of `Posterior.diagnose`.
 
     Arguments:
+        chains: the chains of the corrections; without them, the particles are diagnosed.
         scores: computes log densities and scores of the particles, from all data.
+        draws: draws (chain, draw, …) in constrained space.
         names: names of the coordinates.
         replicates: particles of independent runs.
     """
@@ -38,14 +48,22 @@ def diagnose(
     num_particles = len(particles)
     if num_particles < MIN_PARTICLES:
         return too_few(num_particles)
-    log_densities, their_scores = scores()
+    if chains is None:
+        log_densities, their_scores = scores()
+    else:
+        dim = particles.shape[1]
+        particles, their_scores = (x.reshape(-1, dim) for x in (chains.positions, chains.scores))
+        log_densities = chains.log_densities.ravel()
     num_faulty = int(np.sum(~np.asarray(Scores(log_densities, their_scores).is_finite)))
     if num_faulty:
         return stopped(
-            f"the log density or its gradient is not finite at {num_faulty} of {num_particles} "
+            f"the log density or its gradient is not finite at {num_faulty} of {len(particles)} "
             "particles."
         )
-    rows = _independent(particles, log_densities, num_kept)
+    if chains is None:
+        rows = _independent(particles, log_densities, num_kept)
+    else:
+        rows = np.arange(len(particles))[:: -(-len(particles) // MAX_TESTED)]
     if len(rows) < MIN_PARTICLES:
         return too_few(len(rows))
     evidence = gather(
@@ -58,7 +76,10 @@ def diagnose(
         replicates,
         Thresholds(),
     )
-    return decide(evidence, len(rows), num_steps, method)
+    if chains is not None:
+        found = chain_checks(chains, draws, names)
+        evidence = evidence._replace(checks={**found, **evidence.checks})
+    return decide(evidence, len(rows), num_steps, method, notes)
 
 
 def _independent(

@@ -1,6 +1,5 @@
 """Whether many chains have mixed: each one has been everywhere, and in the tails."""
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -34,14 +33,6 @@ class Mixing(NamedTuple):
     def is_mixed(self) -> bool:
         """Whether no column exceeds what is allowed."""
         return bool(np.all(self.excess < 1))
-
-    def worst(self, names: Sequence[str]) -> tuple[str, str, float]:
-        """The name of the worst column, which measure of it is worst, and its R-hat."""
-        at = int(np.argmax(self.excess))
-        tails = {"its low values": self.lower_tail[at], "its high values": self.upper_tail[at]}
-        part = max(tails, key=lambda name: tails[name])
-        is_bulk = (self.bulk[at] - 1) / (LARGEST_BULK - 1) >= self.excess[at]
-        return names[at], "" if is_bulk else part, float(self.bulk[at] if is_bulk else tails[part])
 
 
 def measure_mixing(values: Float[np.ndarray, "n k c"]) -> Mixing:

@@ -1,18 +1,22 @@
 """Verdict on a run from its checks, with a reason and advice."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from nvgd._support.tables import align
+from nvgd.posterior.diagnostics.chain_checks import MIXING, RISE, TAILS
 from nvgd.posterior.diagnostics.checks import Check, Evidence
 
 Verdict = Literal[
-    "converged", "not yet", "variance too small", "multimodal disagreement", "diverged"
+    "converged", "not yet", "variance too small", "multimodal disagreement", "diverged", "improper"
 ]
 
 # With fewer particles, deviations of identities cannot be distinguished from noise.
 MIN_PARTICLES = 8
+
+# A variance ratio below this belongs to a density that does not fall off.
+FLAT = 0.2
 
 RATIOS = ("variance ratio", "variance ratio by direction", "variance ratio by coordinate")
 SHAPES = ("held-out Stein discrepancy", "kernelised Stein discrepancy")
@@ -23,8 +27,8 @@ class Diagnosis:
     """Verdict on whether a run worked; `print` shows it as text, `to_dict` returns the data.
 
     Attributes:
-        verdict: "converged", "not yet", "variance too small", "multimodal disagreement" or
-            "diverged".
+        verdict: "converged", "not yet", "variance too small", "multimodal disagreement",
+            "diverged" or "improper".
         reason: why the verdict was reached.
         advice: what to do next.
         checks: every measure by name, with its standard error and expected value.
@@ -66,14 +70,22 @@ class Diagnosis:
         return "\n".join(parts)
 
 
-def decide(evidence: Evidence, num_particles: int, num_steps: int, method: str) -> Diagnosis:
-    """The verdict on particles with finite scores."""
+def decide(
+    evidence: Evidence,
+    num_particles: int,
+    num_steps: int,
+    method: str,
+    notes: Sequence[str] = (),
+) -> Diagnosis:
+    """The verdict on particles, or draws of chains, with finite scores."""
     checks, alarms = evidence.checks, {n for n, c in evidence.checks.items() if c.is_alarm}
-    cautions = _cautions(evidence, num_particles)
+    cautions = (*notes, *_cautions(evidence, num_particles))
 
     def diagnosis(verdict: Verdict, reason: str, advice: str) -> Diagnosis:
         return Diagnosis(verdict, reason, advice, checks, cautions)
 
+    if MIXING in checks:
+        return diagnosis(*_of_chains(evidence, num_particles, num_steps))
     ratio = next((checks[name] for name in RATIOS if name in alarms), None)
     misfits = alarms & {"mean score", *RATIOS, *SHAPES}
     is_moving = "drift of the log density" in alarms
@@ -140,6 +152,56 @@ def decide(evidence: Evidence, num_particles: int, num_steps: int, method: str) 
         "location, variances and shape fit the scores as well as independent draws would.",
         f"Use it. With {num_particles} particles, an error of all variances by less than "
         f"{100 * evidence.resolution:.0f} % would not have been noticed.",
+    )
+
+
+def _of_chains(
+    evidence: Evidence, num_draws: int, num_steps: int
+) -> tuple[Verdict, str, str]:
+    """Verdict, reason and advice for a run with corrections."""
+    checks, alarms = evidence.checks, {n for n, c in evidence.checks.items() if c.is_alarm}
+    is_mixed = not alarms & {MIXING, TAILS}
+    ratio = checks["variance ratio by coordinate"]
+    if not is_mixed and ratio.is_alarm and ratio.value < FLAT:
+        return (
+            "improper",
+            f"the chains spread without end: −E[(x−μ)·∇log p] along {ratio.where} is "
+            f"{ratio.value:.2g} where 1 belongs, so that the density does not fall off there.",
+            "Give every parameter a proper prior, and check that the data determine those that "
+            "have none.",
+        )
+    if not is_mixed and RISE in alarms:
+        return (
+            "improper",
+            "the log density of the chains rises without end: it is not bounded.",
+            "Check the model where scales tend to zero, and give them priors that exclude it.",
+        )
+    if not is_mixed:
+        worst = checks[MIXING if MIXING in alarms else TAILS]
+        return (
+            "not yet",
+            f"the chains have not mixed: R-hat of {worst.where} is {worst.value:.3g}, expected "
+            f"{worst.expected}.",
+            f"Allow more steps: max_steps={4 * num_steps}, without num_steps. If that does not "
+            "help, write the model so that it has no narrow region there: effects in units of "
+            "their scale (non-centred), other units, a tighter prior.",
+        )
+    misfits = alarms & {"mean score", *RATIOS, *SHAPES}
+    if misfits:
+        name = sorted(misfits)[0]
+        where = f" along {checks[name].where}" if checks[name].where else ""
+        return (
+            "not yet",
+            f"the chains have mixed, but their draws do not fit the scores: the {name}{where} is "
+            f"{checks[name].value:.3g}, expected {checks[name].expected}.",
+            "Check the log density for rounding (jax_enable_x64) and its gradient for jumps, such "
+            "as those of where, abs and rounding functions.",
+        )
+    return (
+        "converged",
+        "the chains have mixed, in the tails too, and location, variances and shape fit the "
+        "scores.",
+        f"Use it. {num_draws} draws were tested.",
     )
 
 

@@ -1,0 +1,77 @@
+"""Checks of the chains of the corrections: have they mixed, and is there anything to mix over?"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from nvgd.posterior.chains import Chains
+from nvgd.posterior.diagnostics.checks import Check
+from nvgd.posterior.diagnostics.mixing import LARGEST_BULK, LARGEST_TAIL, Mixing, measure_mixing
+from nvgd.posterior.summary import scalars
+
+# Names of the checks that the verdict looks for.
+MIXING, TAILS, RISE = "R-hat of the chains", "R-hat of the tails", "rise of the log density"
+# Most columns whose R-hat is computed; of more, as many are evenly selected.
+MAX_COLUMNS = 2000
+# The log density of a bounded target does not rise by this much per dimension from the first third
+# of the draws to the last.
+LARGEST_RISE = 1.0
+
+
+def chain_checks(
+    chains: Chains, draws: Mapping[str, Any], names: Sequence[str]
+) -> dict[str, Check]:
+    """R-hat in unconstrained and constrained space, and signs of an improper target.
+
+    Arguments:
+        chains: positions in unconstrained space.
+        draws: draws (chain, draw, …) in constrained space.
+        names: names of the coordinates.
+    """
+    shown_names, shown = scalars(draws)
+    columns = np.concatenate(
+        [shown, chains.positions, chains.log_densities[:, :, None]], axis=2, dtype=np.float64
+    )
+    labels = [*shown_names, *(f"{name} (unconstrained)" for name in names), "the log density"]
+    # Values that depend on no random number, such as deterministic sites, have nothing to mix.
+    chosen = np.flatnonzero(np.isfinite(columns).all(axis=(0, 1)) & (np.ptp(columns, (0, 1)) > 0))
+    chosen = chosen[:: -(-len(chosen) // MAX_COLUMNS)]
+    found = measure_mixing(columns[:, :, chosen])
+    return {**_mixing(found, [labels[i] for i in chosen]), **_rise(chains)}
+
+
+def _mixing(found: Mixing, labels: Sequence[str]) -> dict[str, Check]:
+    worst = int(np.argmax(found.bulk))
+    bulk = float(found.bulk[worst])
+    tails = np.maximum(found.lower_tail, found.upper_tail)
+    farthest = int(np.argmax(tails))
+    side = "low" if found.lower_tail[farthest] >= found.upper_tail[farthest] else "high"
+    tail = float(tails[farthest])
+    return {
+        MIXING: Check(
+            bulk, None, f"below {LARGEST_BULK}", bulk >= LARGEST_BULK, labels[worst]
+        ),
+        TAILS: Check(
+            tail,
+            None,
+            f"below {LARGEST_TAIL}",
+            tail >= LARGEST_TAIL,
+            f"{side} values of {labels[farthest]}",
+        ),
+    }
+
+
+def _rise(chains: Chains) -> dict[str, Check]:
+    """Rise of the log density, from the first third of the draws to the last.
+
+    Chains on a density that is not bounded climb without end.
+    """
+    third = chains.positions.shape[1] // 3
+    if not third:
+        return {}
+    logs = chains.log_densities
+    rise = float(np.median(logs[:, -third:]) - np.median(logs[:, :third]))
+    rise /= chains.positions.shape[2]
+    expected = f"below {LARGEST_RISE} per dimension"
+    return {RISE: Check(rise, None, expected, rise >= LARGEST_RISE)}

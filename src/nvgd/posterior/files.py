@@ -1,0 +1,85 @@
+"""Posteriors in files."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from nvgd._support.archives import read_archive, write_archive
+from nvgd._support.errors import InputError, check_kind
+from nvgd.flow.stage import StageRecord
+from nvgd.posterior.chains import Chains
+from nvgd.posterior.posterior import Posterior
+from nvgd.targets.models import Labels
+from nvgd.targets.target import Target
+
+
+KIND = "posterior"
+# Contents of a file: plain values, and groups of arrays.
+FACTS = ("status", "num_kept", "method", "num_steps", "notes")
+GROUPS = ("draws", "history", "metrics")
+
+
+def save(posterior: Posterior, path: str | os.PathLike[str]) -> None:
+    """See `Posterior.save`."""
+    dims, coords = posterior.labels
+    facts = {
+        **{name: getattr(posterior, name) for name in FACTS},
+        "stages": [list(stage) for stage in posterior.stages],
+        "dims": {name: list(axes) for name, axes in dims.items()},
+        "coords": {name: np.asarray(values).tolist() for name, values in coords.items()},
+    }
+    arrays = {"particles": np.asarray(posterior.particles)}
+    if posterior.has_scores:
+        arrays["log_densities"], arrays["scores"] = posterior.log_densities_and_scores
+    groups = {group: getattr(posterior, group) for group in GROUPS}
+    if posterior.chains is not None:
+        groups["chains"] = posterior.chains._asdict()
+    for group, values in groups.items():
+        arrays |= {f"{group}/{name}": np.asarray(value) for name, value in values.items()}
+    path = Path(path)
+    if not path.parent.is_dir():
+        raise InputError(f"path must lie in a directory that exists, got {str(path)!r}.")
+    write_archive(path, KIND, facts, arrays)
+
+
+def load(path: str | os.PathLike[str], target: Target | None = None) -> Posterior:
+    """Load a posterior that `Posterior.save` wrote.
+
+    Arguments:
+        path: the file.
+        target: the sampled target, which predictions and comparisons with the model need; draws,
+            summary, plots and history do not.
+    """
+    facts, arrays = read_archive(Path(path), KIND)
+    groups: dict[str, dict[str, Any]] = {group: {} for group in (*GROUPS, "chains")}
+    for name, values in arrays.items():
+        group, _, rest = name.partition("/")
+        if group in groups:
+            groups[group][rest] = values
+    particles = jnp.asarray(arrays["particles"])
+    if target is not None:
+        check_kind("target", target, Target, "Target(log_density, dim=2)")
+        if target.dim != particles.shape[1]:
+            raise InputError(
+                f"target has {target.dim} coordinates, but {str(path)!r} holds particles with "
+                f"{particles.shape[1]}."
+            )
+    stored = {
+        "draws": {name: jnp.asarray(values) for name, values in groups.pop("draws").items()},
+        "labels": Labels(facts.pop("dims"), facts.pop("coords")),
+        **{name: arrays[name] for name in ("log_densities", "scores") if name in arrays},
+    }
+    stages = tuple(StageRecord(*stage) for stage in facts.pop("stages", ()))
+    chains = groups.pop("chains")
+    return Posterior(
+        particles,
+        **groups,
+        **facts | {"notes": tuple(facts.get("notes", ()))},
+        chains=Chains(**chains) if chains else None,
+        stages=stages,
+        target=target,
+        stored=stored,
+    )
