@@ -34,6 +34,7 @@ if _TYPE_CHECKING:
     from nvgd.frontends.numpyro import from_numpyro
     from nvgd.frontends.pymc import from_pymc
     from nvgd.posterior.transport import learn_transport
+    from nvgd.running.simulation_calibration import simulation_based_calibration
 
 # Names that few programs need, imported on first use: name → module.
 _ON_DEMAND = {
@@ -42,6 +43,7 @@ _ON_DEMAND = {
     "from_pymc": "nvgd.frontends.pymc",
     "learn_transport": "nvgd.posterior.transport",
     "metrics": "nvgd.metrics",
+    "simulation_based_calibration": "nvgd.running.simulation_calibration",
     "to_blackjax": "nvgd.frontends.blackjax",
 }
 
@@ -72,6 +74,7 @@ __all__ = [
     "load",
     "metrics",
     "sample",
+    "simulation_based_calibration",
     "to_blackjax",
 ]
 

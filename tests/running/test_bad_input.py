@@ -49,6 +49,8 @@ CASES = {
     "nvgd.from_numpyro(3)": "model must be a function, got 3",
     "nvgd.Target(good, dim=2, model=3)": "model must be an nvgd object such as Model",
     "nvgd.Model(dims=3)": "dims must map names to lists of labels, got 3",
+    "nvgd.simulation_based_calibration(3)": "simulate must be a function, got 3",
+    "nvgd.simulation_based_calibration(lambda key: ({'x': 0.0}, 3))": "target must be an nvgd.Ta",
     "nvgd.Model(prior=3)": "prior must be a function, got 3",
     "run(lambda x: jnp.nan * x[0])": "not finite at 100 of 100 starting particles",
     "run(lambda x: -x)": r"log_density must return a scalar, got an array of shape \(2,\); sum",

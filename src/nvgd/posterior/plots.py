@@ -1,4 +1,4 @@
-"""Figures of a posterior: marginals, pairs, history.
+"""Figures of a posterior: marginals, pairs, history, and ranks of calibration.
 
 With `narrow=True` a figure has fewer panels per row, for narrow pages and phones.
 """
@@ -91,6 +91,34 @@ def history(
         axes.set_ylabel(name.replace("_", " "), fontsize=9)
         axes.spines[["top", "right"]].set_visible(False)
     panels[-1].set_xlabel("step")
+    return figure
+
+
+def rank_curves(
+    points: np.ndarray,
+    curves: Mapping[str, np.ndarray],
+    band: tuple[np.ndarray, np.ndarray],
+    *,
+    narrow: bool = False,
+) -> Figure:
+    """Distribution functions of ranks minus the uniform one, with the band of uniform ranks."""
+    shown = min(len(curves), MAX_MARGINALS)
+    num_columns = min(shown, 2 if narrow else 4)
+    num_rows = -(-shown // num_columns)
+    width = 1.9 if narrow else 2.6
+    figure = Figure(figsize=(width * num_columns, 1.9 * num_rows), layout="constrained")
+    panels = figure.subplots(num_rows, num_columns, squeeze=False, sharex=True, sharey=True)
+    panels = panels.ravel()
+    for axes, (name, curve) in zip(panels, curves.items(), strict=False):
+        axes.fill_between(points, *band, color=COLOUR, alpha=0.2, linewidth=0)
+        axes.plot(points, curve, color=COLOUR, linewidth=1, drawstyle="steps-mid")
+        axes.axhline(0, color="black", linewidth=0.5)
+        axes.set_title(name, fontsize=9)
+        axes.tick_params(labelsize=7)
+        axes.spines[["top", "right"]].set_visible(False)
+    for axes in panels[shown:]:
+        axes.set_visible(False)
+    _say_what_is_left_out(figure, shown, len(curves))
     return figure
 
 

@@ -13,6 +13,7 @@ from jaxtyping import Array, Float
 
 from nvgd._support.errors import (
     InputError,
+    check_callable,
     check_choice,
     check_count,
     check_names,
@@ -23,7 +24,8 @@ from nvgd.flow.stage import StageRecord
 from nvgd.posterior.chains import Chains
 from nvgd.posterior.diagnostics.diagnose import diagnose
 from nvgd.posterior.diagnostics.verdict import Diagnosis
-from nvgd.posterior.summary import Summary, summarise
+from nvgd.posterior.expectations import Expectation, expectation
+from nvgd.posterior.summary import Summary, independent_groups, summarise
 from nvgd.targets.models import Labels
 from nvgd.targets.target import Target
 
@@ -116,18 +118,26 @@ class Posterior:
         """Log density of every draw, chain after chain; None if all data cannot be read again."""
         if self.chains is not None:
             return self.chains.log_densities.ravel()
-        if not self.has_scores:
-            return None
-        return self.log_densities_and_scores[0].reshape(self.num_kept, -1).T.ravel()
+        return self._chain_after_chain(self.log_densities_and_scores[0]) if self.has_scores else None
+
+    @property
+    def _flat_scores(self) -> Float[np.ndarray, "m d"] | None:
+        """Score of every draw, chain after chain; None if all data cannot be read again."""
+        if self.chains is not None:
+            return self.chains.scores.reshape(-1, self.particles.shape[1])
+        return self._chain_after_chain(self.log_densities_and_scores[1]) if self.has_scores else None
 
     @property
     def _flat_positions(self) -> Float[np.ndarray, "m d"]:
         """The draws as flat positions in unconstrained space, chain after chain."""
         if self.chains is not None:
             return self.chains.positions.reshape(-1, self.particles.shape[1])
-        particles = np.asarray(self.particles)
-        by_time = particles.reshape(self.num_kept, -1, particles.shape[1])
-        return np.swapaxes(by_time, 0, 1).reshape(particles.shape)
+        return self._chain_after_chain(np.asarray(self.particles))
+
+    def _chain_after_chain(self, values: np.ndarray) -> np.ndarray:
+        """Values of the particles, of which a thinned run holds one state after another."""
+        by_time = values.reshape(self.num_kept, -1, *values.shape[1:])
+        return np.swapaxes(by_time, 0, 1).reshape(values.shape)
 
     def by_chain(self, values: Any) -> Any:
         """Values of the draws, chain after chain, with leading axes chain and draw."""
@@ -173,16 +183,36 @@ class Posterior:
     ) -> Summary:
         """Mean, standard deviation, error of the mean and quantiles of every scalar in `draws`.
 
+        Means and standard deviations use control variates made of the scores, where these reduce
+        the error (`expectation`).
+
         Arguments:
             quantiles: levels of the quantiles, between 0 and 1.
-            mc_error: whether to estimate the standard error of the mean, which accounts for the
-                interaction of the particles. It needs one gradient per particle on all data. It is
-                NaN if False, or if all data cannot be read again.
+            mc_error: whether to use scores, for the errors and for control variates. Without
+                corrections they need one gradient per particle on all data. Errors are NaN if
+                False, or if all data cannot be read again.
         """
-        scores = None
-        if self.chains is None and mc_error and self.has_scores:
-            scores = self.log_densities_and_scores[1]
-        return summarise(self.draws, scores, self.num_kept, quantiles, self.chains is not None)
+        scores = self._flat_scores if mc_error else None
+        return summarise(self.draws, self._flat_positions, scores, quantiles)
+
+    def expectation(self, function: Callable[[dict[str, Array]], Any]) -> Expectation:
+        """The posterior mean of a function of the parameters, with its standard error.
+
+            posterior.expectation(lambda draw: draw["a"] > draw["b"])
+
+        The scores at the draws are known and have mean zero, and so have products of scores and
+        positions. What these explain of the function's fluctuation is subtracted (control variates;
+        Oates, Girolami and Chopin, 2017), if that reduces the estimated error.
+
+        Arguments:
+            function: maps one draw, a dictionary like `draws` without the leading axes, to a number
+                or array; written with `jax.numpy`.
+        """
+        check_callable("function", function)
+        flat = {name: values.reshape(-1, *values.shape[2:]) for name, values in self.draws.items()}
+        num_chains, num_draws = next(iter(self.draws.values())).shape[:2]
+        groups = independent_groups(num_chains, num_draws)
+        return expectation(function, flat, self._flat_positions, self._flat_scores, groups)
 
     def diagnose(self, *, num_replicates: int = 0) -> Diagnosis:
         """Check whether the run worked; `print` shows the verdict and its measures.
