@@ -87,8 +87,8 @@ def summarise(
         found = stein_moments(
             values[np.ix_(rows, is_finite)], positions[rows], scores[rows], groups[rows]
         )
-        for name, estimates in zip(columns, found, strict=False):
-            columns[name][is_finite] = estimates
+        columns["mean"][is_finite], columns["sd"][is_finite] = found.means, found.sds
+        columns["mc_error"][is_finite] = found.mean_errors
     found = np.quantile(values, levels, axis=0)
     columns |= {f"{100 * level:g}%": row for level, row in zip(levels, found, strict=True)}
     return Summary(tuple(names), columns)
