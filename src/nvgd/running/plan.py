@@ -15,8 +15,8 @@ from nvgd.targets.target import Target
 
 # The flow takes FLOW_SHARE of a run with corrections, but at least FEWEST_FLOW_STEPS steps.
 import os
-FEWEST_FLOW_STEPS = int(os.environ.get('FLOW','400'))
-FLOW_SHARE = 0.2
+FEWEST_FLOW_STEPS = int(os.environ.get('FLOW','200'))
+FLOW_SHARE = 0.1
 # Fewer steps of corrections are not worth their compilation.
 FEWEST_CORRECTIONS = 100
 

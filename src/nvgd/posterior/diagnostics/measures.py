@@ -156,7 +156,7 @@ def _significances(terms: Float[np.ndarray, "n k"], expected: float) -> Float[np
     if not expected:
         return plain
     logs = np.log(np.where(means > 0, means, 1.0)) * means / errors
-    return np.where(means > 0, logs, plain)
+    return np.where((means > 0) & (np.abs(logs) < np.abs(plain)), logs, plain)
 
 
 class KernelTest(NamedTuple):
