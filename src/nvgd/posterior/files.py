@@ -15,7 +15,6 @@ from nvgd.posterior.posterior import Posterior
 from nvgd.targets.models import Labels
 from nvgd.targets.target import Target
 
-
 KIND = "posterior"
 # Contents of a file: plain values, and groups of arrays.
 FACTS = ("status", "num_kept", "method", "num_steps", "notes")

@@ -32,6 +32,7 @@ from nvgd.targets.target import Target
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+
 @dataclasses.dataclass(frozen=True, repr=False)
 class Posterior:
     """Draws and particles that represent the target, with the record of their run.
@@ -118,14 +119,18 @@ class Posterior:
         """Log density of every draw, chain after chain; None if all data cannot be read again."""
         if self.chains is not None:
             return self.chains.log_densities.ravel()
-        return self._chain_after_chain(self.log_densities_and_scores[0]) if self.has_scores else None
+        return (
+            self._chain_after_chain(self.log_densities_and_scores[0]) if self.has_scores else None
+        )
 
     @property
     def _flat_scores(self) -> Float[np.ndarray, "m d"] | None:
         """Score of every draw, chain after chain; None if all data cannot be read again."""
         if self.chains is not None:
             return self.chains.scores.reshape(-1, self.particles.shape[1])
-        return self._chain_after_chain(self.log_densities_and_scores[1]) if self.has_scores else None
+        return (
+            self._chain_after_chain(self.log_densities_and_scores[1]) if self.has_scores else None
+        )
 
     @property
     def _flat_positions(self) -> Float[np.ndarray, "m d"]:

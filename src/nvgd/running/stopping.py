@@ -119,9 +119,9 @@ class FixedLength(AbstractLength):
 
 
 class QuietLength(AbstractLength):
-    """For flows without corrections: stop when the held-out Stein discrepancy has stayed at its noise level for several checks.
+    """Stop when the held-out Stein discrepancy has stayed at its noise level for several checks.
 
-    At regular intervals, a check evaluates `held_out_discrepancy`, the same measure for every
+    For flows without corrections. At regular intervals, a check evaluates `held_out_discrepancy`, the same measure for every
     method, from the particles and their scores of all data. A check is quiet if the discrepancy is
     at most two standard errors above zero, as that of an exact sample is, and the mean log density
     showed no drift over the last half of the steps. After four quiet checks in a row, at step s:

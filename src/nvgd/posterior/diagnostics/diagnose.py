@@ -7,8 +7,8 @@ import numpy as np
 from jaxtyping import Float
 
 from nvgd.posterior.chains import Chains
-from nvgd.posterior.diagnostics.checks import Evidence, Thresholds, gather
 from nvgd.posterior.diagnostics.chain_checks import chain_checks
+from nvgd.posterior.diagnostics.checks import Thresholds, gather
 from nvgd.posterior.diagnostics.trend import apart
 from nvgd.posterior.diagnostics.verdict import MIN_PARTICLES, Diagnosis, decide, stopped, too_few
 from nvgd.targets.scores import Scores
