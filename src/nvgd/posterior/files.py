@@ -72,11 +72,12 @@ def load(path: str | os.PathLike[str], target: Target | None = None) -> Posterio
         **{name: arrays[name] for name in ("log_densities", "scores") if name in arrays},
     }
     stages = tuple(StageRecord(*stage) for stage in facts.pop("stages", ()))
-    chains = groups.pop("chains")
+    chains, notes = groups.pop("chains"), tuple(facts.pop("notes", ()))
     return Posterior(
         particles,
         **groups,
-        **facts | {"notes": tuple(facts.get("notes", ()))},
+        **facts,
+        notes=notes,
         chains=Chains(**chains) if chains else None,
         stages=stages,
         target=target,
