@@ -180,8 +180,8 @@ def sample(
     thinned = None if chains is None else chains.thinned()
     state = run.whole_state()
     is_unchanged = particles is state.particles
-    # After Ctrl-C in a callback, the same state is not shown again.
-    if run.status == "completed" or not (is_unchanged and watch.has_seen(run.num_steps)):
+    # After Ctrl-C in a callback, the callback is not called again.
+    if run.status == "completed" or not watch.has_seen(run.num_steps):
         watch(state if is_unchanged else FinalState(particles, state.step))
     if run.kept and run.num_steps == len(run.kept) * (thin or 1):
         run.kept[-1] = np.asarray(particles)
