@@ -244,7 +244,10 @@ def test_ctrl_c_in_the_corrections_returns_their_draws_so_far(tmp_path):
 @pytest.mark.parametrize("step", [0, 50])
 def test_a_flow_that_fails_hands_its_last_good_particles_to_the_corrections(tmp_path, step):
     flow = corrected(lambda number: jnp.where(number < step, 0.3, jnp.inf))
-    why = f"the flow stopped at step {step + 1}: the move made .* non-finite"
+    why = (
+        f"the flow stopped at step {step + 1}: the move made 30 of 30 particles non-finite; the "
+        f"corrections began at step {step}: posterior.diagnose"
+    )
     with pytest.warns(nvgd.NotConvergedWarning, match=why):
         posterior = nvgd.sample(TARGET, flow, **CHAINED)
     assert posterior.completed
@@ -264,7 +267,10 @@ def test_a_run_whose_flow_failed_resumes(tmp_path):
     with pytest.warns(nvgd.NotConvergedWarning):
         whole = nvgd.sample(TARGET, flow, **CHAINED)
     options = {**CHAINED, "checkpoint": tmp_path, "checkpoint_every": 100}
-    with pytest.warns(nvgd.RunStoppedWarning, match="Ctrl-C after step 300"):
+    with (
+        pytest.warns(nvgd.NotConvergedWarning),
+        pytest.warns(nvgd.RunStoppedWarning, match="Ctrl-C after step 300"),
+    ):
         nvgd.sample(TARGET, flow, **options, **at_step(300, press_ctrl_c))
     with pytest.warns(nvgd.NotConvergedWarning, match="the flow stopped at step 51"):
         again = nvgd.sample(TARGET, flow, **options)
