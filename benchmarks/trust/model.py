@@ -14,7 +14,7 @@ PyMCBuilder = Callable[[], Any]
 
 
 class Exact(NamedTuple):
-    """Independent draws of the target itself."""
+    """Draws of the target itself, in random order."""
 
     draw: Callable[[np.random.Generator, int], dict[str, np.ndarray]]
     """Draws by name, with a leading axis, from a generator and their number."""

@@ -87,6 +87,11 @@ def _simplex() -> tuple[Any, ...]:
     return model, totals, counts
 
 
+def _components(rng: np.random.Generator, num: int, weights: np.ndarray) -> np.ndarray:
+    """Shuffled components, each as often as its weight says, so that the shares have no error."""
+    return rng.permutation(np.repeat(np.arange(len(weights)), np.round(num * weights).astype(int)))
+
+
 def _mixture_1d() -> nvgd.Target:
     import jax
     import jax.numpy as jnp
@@ -99,7 +104,7 @@ def _mixture_1d() -> nvgd.Target:
 
 
 def _draw_mixture_1d(rng: np.random.Generator, num: int) -> dict[str, np.ndarray]:
-    which = rng.choice(2, size=num, p=WEIGHTS_1D)
+    which = _components(rng, num, WEIGHTS_1D)
     return {"x": (MEANS_1D[which] + SDS_1D[which] * rng.normal(size=num))[:, None]}
 
 
@@ -124,7 +129,7 @@ def _three_gaussians_5d() -> nvgd.Target:
 
 
 def _draw_three_gaussians_5d(rng: np.random.Generator, num: int) -> dict[str, np.ndarray]:
-    which = rng.choice(3, size=num, p=WEIGHTS_5D)
+    which = _components(rng, num, WEIGHTS_5D)
     return {"x": _centres_5d()[which] + rng.normal(size=(num, 5))}
 
 

@@ -51,6 +51,7 @@ class Reference:
     """Smallest effective sample size, of the bulk or a tail of a scalar, before thinning."""
     num_divergent: int
     num_transitions: int
+    """Transitions of all chains after warmup; none of exact draws."""
 
     @property
     def is_trusted(self) -> bool:
@@ -92,7 +93,8 @@ def make(model: TrustModel, directory: Path) -> None:
         r_hat, effective_size = _checks(chains)
         draws = {name: _thinned(chains[name]) for name in like}
         method = "exact" if isinstance(model.recipe, Exact) else "NUTS"
-        facts = (method, target.dim, r_hat, effective_size, num_divergent, NUM_CHAINS * num_kept)
+        num_transitions = 0 if method == "exact" else NUM_CHAINS * num_kept
+        facts = (method, target.dim, r_hat, effective_size, num_divergent, num_transitions)
         made = Reference(draws, *facts)
         if made.is_trusted:
             break
@@ -119,10 +121,9 @@ def _chains(model: TrustModel, target_accept: float, num_kept: int) -> tuple[Dra
     """Chains (c, n, ...) by name, and how many transitions diverged."""
     match model.recipe:
         case Exact(draw):
-            rng = np.random.default_rng(SEED)
-            draws = draw(rng, NUM_CHAINS * num_kept)
+            draws = draw(np.random.default_rng(SEED), NUM_DRAWS)
             return {
-                name: value.reshape(NUM_CHAINS, num_kept, *value.shape[1:])
+                name: value.reshape(NUM_CHAINS, -1, *value.shape[1:])
                 for name, value in draws.items()
             }, 0
         case NumPyroNUTS(build):

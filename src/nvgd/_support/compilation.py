@@ -12,6 +12,8 @@ from nvgd._support.errors import is_tracing
 
 # One program of a run takes about 1,400 of the 65,530 memory maps that Linux grants a process.
 MOST_PROGRAMS = 16
+# Most numbers in an array of a program that is compiled with the least effort.
+SMALL = 4096
 
 # For the library's own programs, whose operations are many and small: most of the compilation time
 # would go to optimising loops over a few hundred numbers.
@@ -64,15 +66,22 @@ class Program:
         return self._jitted(*args)
 
 
-def quickly_compiled(function: Callable[Inputs, Output]) -> Callable[Inputs, Output]:
-    """`compiled`, with the least optimisation, for programs that run once or twice in a run."""
+def quickly_compiled(
+    function: Callable[Inputs, Output], *, runs_often: bool = False
+) -> Callable[Inputs, Output]:
+    """`compiled`, with the least optimisation, for programs that run once or twice in a run.
+
+    Arguments:
+        runs_often: for programs that run dozens of times: optimise a little for arrays beyond
+            `SMALL`, which would take long.
+    """
 
     def flat(form: Form, arrays: list[Any]) -> Any:
         return _called(function, *form.tree(arrays))
 
     # The name under which JAX lists the program.
     flat.__name__ = function.__name__
-    program = Program(flat, 1, effort=0)
+    programs = Program(flat, 1, effort=0), Program(flat, 1, effort=1)
 
     @functools.wraps(function)
     def call(*args: Inputs.args, **kwargs: Inputs.kwargs) -> Output:
@@ -80,7 +89,8 @@ def quickly_compiled(function: Callable[Inputs, Output]) -> Callable[Inputs, Out
             # Part of a larger program, which has its own options.
             return function(*args, **kwargs)
         form, arrays = Form.of((args, kwargs))
-        return program(form, arrays)
+        is_large = runs_often and max(array.size for array in arrays) > SMALL
+        return programs[is_large](form, arrays)
 
     return call
 

@@ -1,16 +1,20 @@
 """What corrections adapt to their particles: coordinates, jumps, and which particles to replace."""
 
-from typing import Any, NamedTuple
+import functools
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from nvgd._support.compilation import quickly_compiled
+from nvgd._support.particle_groups import even_selection
 from nvgd._support.random_bits import random_indices
-from nvgd._support.robust import median
+from nvgd._support.robust import can_fit_scatter, median
 from nvgd.exact.jumps import Jumps, fit_jumps
+from nvgd.exact.scale_frame import with_scales
 from nvgd.flow.coordinates.base import AbstractCoordinates, AbstractFrame
+from nvgd.targets.scores import Scores
 
 # Particles that have been rejected this many times in a row are stuck.
 MOST_REJECTIONS = 60
@@ -33,19 +37,31 @@ class Adapted(NamedTuple):
     """Whether nothing has used it yet."""
 
 
+@functools.partial(quickly_compiled, runs_often=True)
 def adapt(
-    coordinates: AbstractCoordinates, memory: PyTree, state: Any, key: PRNGKeyArray
+    coordinates: AbstractCoordinates,
+    memory: PyTree,
+    particles: Float[Array, "n d"],
+    found: Scores,
+    num_rejections: Int[Array, " n"],
+    key: PRNGKeyArray,
 ) -> Adapted:
-    """Fit coordinates and jumps to the particles of a `CorrectionState`, and find strays.
+    """Fit coordinates and jumps to the particles, and find strays.
 
     Stray, stuck and zero-density particles are replaced by copies of random healthy ones, and do
     not count in the fit of the jumps.
+
+    Arguments:
+        memory: the state of the coordinates.
+        found: finite log densities and scores of the particles.
+        num_rejections: number of consecutive rejections of each particle.
     """
-    key = jax.random.fold_in(key, state.step)
-    frame = coordinates.settled(state.particles, state.scores, memory)
-    expressed, _ = frame.express(state.particles, state.scores)
-    log_densities = state.log_densities + frame.log_volumes(expressed)
-    is_healthy = ~is_stray(expressed, log_densities) & (state.num_rejections < MOST_REJECTIONS)
+    frame = coordinates.settled(particles, found.scores, memory)
+    if can_fit_scatter(*particles.shape):
+        frame = with_scales(frame, even_selection(particles), even_selection(found.scores))
+    expressed, _ = frame.express(particles, found.scores)
+    log_densities = found.log_densities + frame.log_volumes(expressed)
+    is_healthy = ~is_stray(expressed, log_densities) & (num_rejections < MOST_REJECTIONS)
     num_particles = len(expressed)
     # A few tries find a healthy one, unless hardly any is.
     others = random_indices(key, (8, num_particles), num_particles, STRAY_STREAM)
@@ -86,6 +102,7 @@ def is_stray(
     """
     num_particles, dim = positions.shape
     distances = jnp.linalg.norm(positions, axis=1) + 1e-30
-    gap = median(log_densities) - log_densities
-    explained = dim * jnp.maximum(jnp.log(distances / median(distances)), 0.0)
+    typical, distance = median(jnp.stack([log_densities, distances], axis=1))
+    gap = typical - log_densities
+    explained = dim * jnp.maximum(jnp.log(distances / distance), 0.0)
     return ~(gap < explained + LARGEST_GAP + jnp.log(num_particles))

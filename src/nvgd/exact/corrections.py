@@ -143,7 +143,11 @@ class Corrections(AbstractStage):
         self, target: Target, particles: Float[Array, "n d"], *, key: PRNGKeyArray
     ) -> CorrectionState:
         """Evaluate the particles, adapt to them, and make the first proposal."""
-        return _begun(self, particles, evaluate(target, particles), key)
+        found = evaluate(target, particles).masked()
+        none = jnp.zeros(len(particles), int)
+        key_now = jax.random.fold_in(key, self.first_step)
+        adapted = adapt(self.coordinates, self.memory, particles, found, none, key_now)
+        return _begun(self, particles, found, adapted, key)
 
     def is_adapting(self, step: Any) -> Any:
         """Whether the step after `step` still adapts; of an array of steps, which of them do."""
@@ -159,7 +163,16 @@ class Corrections(AbstractStage):
     def prepare(self, state, found, *, key):
         """Adapt coordinates and jumps to the particles."""
         del found
-        return state._replace(adapted=adapt(self.coordinates, self.memory, state, key))
+        here = Scores(state.log_densities, state.scores)
+        adapted = adapt(
+            self.coordinates,
+            self.memory,
+            state.particles,
+            here,
+            state.num_rejections,
+            jax.random.fold_in(key, state.step),
+        )
+        return state._replace(adapted=adapted)
 
     @property
     def end(self) -> int:
@@ -215,11 +228,17 @@ class Corrections(AbstractStage):
 
 @quickly_compiled
 def _begun(
-    stage: Corrections, particles: Float[Array, "n d"], found: Scores, key: PRNGKeyArray
+    stage: Corrections,
+    particles: Float[Array, "n d"],
+    found: Scores,
+    adapted: Adapted,
+    key: PRNGKeyArray,
 ) -> CorrectionState:
-    found = found.masked()
+    """The first state, with its proposal."""
     zero = jnp.zeros((), particles.dtype)
-    blank = CorrectionState(
+    column = particles[:, 0]
+    none = Proposal(*5 * (particles,), *2 * (column,), jnp.array(False), jnp.array(False))
+    state = CorrectionState(
         particles=particles,
         step=stage.first_step,
         log_densities=found.log_densities,
@@ -227,15 +246,13 @@ def _begun(
         momenta=jnp.zeros_like(particles),
         num_rejections=jnp.zeros(len(particles), int),
         log_size=stage.log_size,
-        # Filled in below.
-        frame=None,  # pyright: ignore[reportArgumentType]
-        jumps=None,  # pyright: ignore[reportArgumentType]
-        proposal=None,  # pyright: ignore[reportArgumentType]
-        adapted=None,  # pyright: ignore[reportArgumentType]
+        frame=adapted.frame,
+        jumps=adapted.jumps,
+        proposal=none,
+        adapted=adapted,
         acceptance=zero,
         jump_acceptance=zero,
     )
-    state = blank._replace(adapted=adapt(stage.coordinates, stage.memory, blank, key))
     state = _adopt(state)
     return state._replace(proposal=propose(state, jnp.array(0), jnp.array(True), key))
 

@@ -14,7 +14,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from nvgd._support.particle_groups import even_selection
 from nvgd._support.random_bits import random_uniforms
-from nvgd._support.robust import cholesky_of_scatter, inverse_of, median
+from nvgd._support.robust import cholesky_of_scatter, inverse_of, typical_size
 
 # Components at modes; one more covers all particles and has this share of the jumps.
 NUM_MODES = 4
@@ -73,7 +73,7 @@ def fit_jumps(particles: Float[Array, "n d"], key: PRNGKeyArray, stream: int) ->
     num, dim = particles.shape
     uniforms = random_uniforms(key, (NUM_MODES,), particles.dtype, stream)
     # No stray is chosen because it is far away.
-    farthest = 100 * median(jnp.sum(particles**2, axis=1))
+    farthest = 100 * dim * typical_size(particles.ravel()) ** 2
 
     def choose(i: Array | int, centres: Float[Array, "k d"]) -> Float[Array, "k d"]:
         nearest = jnp.minimum(jnp.min(_squares(particles, centres), axis=1), farthest)
@@ -110,11 +110,11 @@ def fit_jumps(particles: Float[Array, "n d"], key: PRNGKeyArray, stream: int) ->
 def _with_common(modes: Jumps, particles: Float[Array, "n d"]) -> Jumps:
     """Add a component that covers all particles."""
     centre = jnp.mean(particles, axis=0)
-    sizes = jnp.sum(((particles - centre) @ modes.inverse.T) ** 2, axis=1) / particles.shape[1]
+    size = typical_size(((particles - centre) @ modes.inverse.T).ravel())
     return modes._replace(
         log_weights=jnp.append(modes.log_weights + jnp.log1p(-COMMON_SHARE), jnp.log(COMMON_SHARE)),
         centres=jnp.concatenate([modes.centres, centre[None]]),
-        scales=jnp.append(modes.scales, jnp.sqrt(median(sizes)) + 1e-3),
+        scales=jnp.append(modes.scales, size + 1e-3),
     )
 
 

@@ -1,6 +1,7 @@
 """One step of the flow: score, coordinates, direction, move."""
 
 import dataclasses
+import functools
 from typing import NamedTuple
 
 import equinox as eqx
@@ -125,7 +126,7 @@ class ParticleFlow(AbstractStage):
         """Let the coordinates search."""
         del key
         found = found.masked() if self.mover.rescues else found
-        searched = self.coordinates.search(state.particles, found.scores, state.coordinates)
+        searched = _searched(self.coordinates, state.particles, found.scores, state.coordinates)
         return state._replace(coordinates=searched)
 
     def update(self, state, found, view, *, key):
@@ -202,6 +203,16 @@ class ParticleFlow(AbstractStage):
         )
         state = FlowState(moved, aimed.coordinates, aimed.direction, mover_state, state.step + 1)
         return state, info
+
+
+@functools.partial(quickly_compiled, runs_often=True)
+def _searched(
+    coordinates: AbstractCoordinates,
+    particles: Float[Array, "n d"],
+    scores: Float[Array, "n d"],
+    memory: PyTree,
+) -> PyTree:
+    return coordinates.search(particles, scores, memory)
 
 
 @quickly_compiled

@@ -118,7 +118,7 @@ class AbstractStage(eqx.Module):
         return False
 
     def prepare(self, state: Any, found: Scores, *, key: PRNGKeyArray) -> Any:
-        """The state after work that is too costly for every step."""
+        """The state after work that is too costly for every step, in a program of its own."""
         del found, key
         return state
 

@@ -18,8 +18,6 @@ from nvgd.targets.target import Evaluation, Target
 
 # Most steps per chunk.
 CAPACITY = 512
-# Up to this many coordinates of all particles, what runs rarely is compiled with the least effort.
-SMALL = 4096
 
 
 class Chunk(NamedTuple):
@@ -90,8 +88,7 @@ def _advance_apart(steps: Steps, state: Any, previous: Any, taken: PyTree, lengt
     for i in range(length):
         found = evaluate(positions) if taken is None else evaluate(positions, taken, i)
         if due[i]:
-            prepare = _prepare if positions.size <= SMALL else _prepare_large
-            arrays = prepare(own, form, own_arrays, arrays, found, steps.key)
+            arrays = Form.of(stage.prepare(form.tree(arrays), found, key=steps.key))[1]
         arrays, positions, info = _update(
             own, form, target.is_noisy, own_arrays, arrays, found, steps.key
         )
@@ -109,21 +106,6 @@ def _advance_apart(steps: Steps, state: Any, previous: Any, taken: PyTree, lengt
     if last:
         previous = form.tree(states[last - 1])
     return Chunk(form.tree(states[last]), previous, infos, healthy, kept)
-
-
-def _prepared(
-    own: Form,
-    form: Form,
-    own_arrays: list[Array],
-    arrays: list[Array],
-    found: Scores,
-    key: PRNGKeyArray,
-) -> list[Array]:
-    stage: AbstractStage = own.tree(own_arrays)
-    return Form.of(stage.prepare(form.tree(arrays), found, key=key))[1]
-
-
-_prepare, _prepare_large = Program(_prepared, 2, effort=0), Program(_prepared, 2, effort=1)
 
 
 def _updated(

@@ -11,10 +11,9 @@ from nvgd.running.pathfinder import AnchorStart, Laplace
 from nvgd.running.starts import AbstractStart, OwnStart, PriorStart
 from nvgd.targets.target import Target, evaluate
 
-# Particles by default: this many, or so many per dimension up to `MANY_DIMENSIONS`. In more
-# dimensions, such as those of neural networks, every particle is costly.
+# Particles by default, and in more than `MANY_DIMENSIONS` dimensions, such as those of neural
+# networks, where every particle is costly.
 DEFAULT_NUM_PARTICLES = 256
-PARTICLES_PER_DIMENSION = 2
 MANY_DIMENSIONS = 512
 FEW_PARTICLES = 100
 
@@ -75,12 +74,9 @@ def starting_particles(
 def default_num_particles(dim: int) -> int:
     """Number of particles if none is given.
 
-    A step hardly depends on the number below a few hundred, and the flow's coordinates need more
-    than one particle per dimension.
+    The cost of a step hardly depends on the number below a few hundred.
     """
-    if dim > MANY_DIMENSIONS:
-        return FEW_PARTICLES
-    return max(DEFAULT_NUM_PARTICLES, PARTICLES_PER_DIMENSION * dim)
+    return DEFAULT_NUM_PARTICLES if dim <= MANY_DIMENSIONS else FEW_PARTICLES
 
 
 def _check_anchor(target: Target, particles: Float[Array, "n d"], taken: PyTree) -> None:

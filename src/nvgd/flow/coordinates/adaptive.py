@@ -140,7 +140,7 @@ def _search(
     candidates = jax.tree.map(
         lambda a, b, c: jnp.concatenate([a[None], b[None], c]), none, state.frame, found
     )
-    misfits = jax.lax.map(lambda frame: _misfit(frame, particles, scores), candidates)
+    misfits = jax.lax.map(lambda frame: misfit(frame, particles, scores), candidates)
     best = jnp.argmin(misfits.at[0].add(MARGIN))
     frame = jax.tree.map(lambda leaf: leaf[best], candidates)
     newest = jax.tree.map(lambda leaf: leaf[2], candidates)
@@ -150,8 +150,8 @@ def _search(
     return AdaptiveState(frame, jnp.where(is_usable, covector, 0.0), is_usable)
 
 
-def _misfit(
-    frame: DriverFrame, particles: Float[Array, "n d"], scores: Float[Array, "n d"]
+def misfit(
+    frame: AbstractFrame, particles: Float[Array, "n d"], scores: Float[Array, "n d"]
 ) -> Float[Array, ""]:
     """Distance of the scores from those of a standard normal, in the frame's coordinates."""
     expressed, expressed_scores = frame.express(particles, scores)

@@ -118,7 +118,7 @@ def _direction(given: _Given, split: _Split, slopes: Array) -> Float[Array, " d"
 
 def _split(given: _Given, direction: Array, slopes: Array) -> _Split:
     """Split along `direction`; regress the other coordinates on t, from particles and scores."""
-    rotation = _rotation_onto(direction)
+    rotation = rotation_onto(direction)
     rotated, scores = given.positions @ rotation, given.scores @ rotation
     t = rotated[:, 0]
     bound = 4 * typical_size(t)
@@ -226,7 +226,7 @@ def _metric(residuals: Float[Array, "n e"], scores: Float[Array, "n e"]) -> Floa
     return jnp.linalg.cholesky(mean + 1e-6 * jnp.diag(jnp.diag(mean)))
 
 
-def _rotation_onto(direction: Float[Array, " d"]) -> Float[Array, "d d"]:
+def rotation_onto(direction: Float[Array, " d"]) -> Float[Array, "d d"]:
     """Orthogonal matrix with `direction` as its first column.
 
     If `direction` is near a coordinate axis, the matrix hardly mixes the other coordinates.
