@@ -76,7 +76,8 @@ def diagnose(
         replicates,
         Thresholds(),
     )
-    if chains is not None:
+    # Further draws are a single chain, of independent draws.
+    if chains is not None and len(chains.positions) > 1:
         found = chain_checks(chains, draws, names)
         evidence = evidence._replace(checks={**found, **evidence.checks})
     return decide(evidence, len(rows), num_steps, method, notes)
