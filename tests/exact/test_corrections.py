@@ -69,6 +69,45 @@ def test_exact_draws_stay_exact_draws(name, frame):
     assert np.mean(np.any(np.asarray(state.particles != draws), axis=1)) > 0.9
 
 
+def test_exact_draws_of_a_hierarchy_stay_exact_draws():
+    """Scales of five coordinates that follow a sixth."""
+    density = Funnel(6)
+    target = nvgd.Target(density.log_density, dim=6)
+    draws = density.sample(jax.random.key(3), 10_000)
+    adaptive = coordinates.Adaptive()
+    state, _ = corrected(target, draws, adaptive, 40, jax.random.key(1), adapts=False)
+    first, rest = np.split(np.asarray(state.particles, np.float64), [1], axis=1)
+    standard = np.concatenate([first / 3.0, rest / np.exp(first / 2)], axis=1)
+    for values in standard.T:
+        assert kstest(values, "norm").pvalue > LEVEL
+    assert kstest(np.sum(standard**2, axis=1), "chi2", args=(6,)).pvalue > LEVEL
+
+
+def test_frames_of_corrections_are_invertible_maps_with_their_scores():
+    density = Funnel(4)
+    target = nvgd.Target(density.log_density, dim=4)
+    adaptive = coordinates.Adaptive()
+    with jax.enable_x64(True):
+        draws = density.sample(jax.random.key(3), 200).astype(jnp.float64)
+        stage = Corrections.of(adaptive, adaptive.init(draws), 0, 10, draws)
+        frame = stage.init(target, draws, key=jax.random.key(0)).frame
+        near = draws[jnp.sum(draws**2, axis=1) < 30][:10]
+        _, scores = target.log_densities_and_scores(near)
+        expressed, their_scores = frame.express(near, scores)
+        assert np.allclose(frame.restore(expressed), near, atol=1e-8)
+
+        def restored(u):
+            return frame.restore(u[None])[0]
+
+        def log_density(u):
+            return density.log_density(restored(u)) + frame.log_volumes(u[None])[0]
+
+        assert np.allclose(jax.vmap(jax.grad(log_density))(expressed), their_scores, atol=1e-5)
+        logs = jnp.linalg.slogdet(jax.vmap(jax.jacobian(restored))(expressed))[1]
+        volumes = frame.log_volumes(expressed)
+        assert np.allclose(logs - logs[0], volumes - volumes[0], atol=1e-6)
+
+
 @pytest.mark.parametrize(
     "coordinates",
     [coordinates.Identity(), coordinates.Preconditioned([1.0, 4.0])],

@@ -114,6 +114,14 @@ def test_identities_are_what_they_say():
     assert np.isclose(found, 0.3, atol=0.03)
 
 
+def test_ratios_near_zero_are_significant():
+    """The target is flat, but for noise."""
+    x, noise = np.random.default_rng(9).normal(size=(2, 400, 1))
+    found = variance_ratios(x, -0.01 * x - noise)
+    assert abs(found.values[0]) < 0.15
+    assert found.significances[0] < -5
+
+
 def test_the_held_out_discrepancy_is_half_the_squared_field():
     """½E|∇log p − ∇log q|² = ½Σ(1 − r)² for variances r times the target's, in units of q."""
     x = np.random.default_rng(2).normal(size=(4000, 2)) * np.sqrt([0.5, 1.5])
@@ -269,8 +277,16 @@ def test_chains_of_independent_draws_have_mixed(num_chains, length):
         assert found.excess.shape == (3,)
 
 
-def test_one_chain_that_never_leaves_the_tail_is_found():
-    chains = exact_chains()
+@pytest.mark.parametrize(
+    "num_chains",
+    [
+        40,
+        100,
+        pytest.param(256, marks=pytest.mark.xfail(strict=True, reason="R-hat is only 1.1")),
+    ],
+)
+def test_one_chain_that_never_leaves_the_tail_is_found(num_chains):
+    chains = exact_chains(num_chains, 32)
     chains[17, :, 1] = 3.0 + 0.01 * chains[17, :, 1]
     found = measure_mixing(chains)
     assert np.all(found.bulk < LARGEST_BULK)
@@ -329,7 +345,7 @@ def test_chains_are_judged_by_mixing_and_by_their_scores():
     diagnosis = from_chains(exact_chains()).diagnose()
     assert diagnosis.converged
     assert {"R-hat of the chains", "R-hat of the tails"} <= set(diagnosis.checks)
-    stuck = exact_chains()
+    stuck = exact_chains(100)
     stuck[17, :, 1] = 3.0 + 0.01 * stuck[17, :, 1]
     diagnosis = from_chains(stuck).diagnose()
     assert diagnosis.verdict == "not yet"
@@ -344,7 +360,7 @@ def test_chains_are_judged_by_mixing_and_by_their_scores():
 
 # A flow with corrections, at a fraction of the price of `NVGD()`.
 CORRECTED = nvgd.ParticleFlow(
-    coordinates.Diagonal(), directions.Kernel(), movers.Euler(0.3), corrected=True
+    coordinates.Diagonal(), directions.Kernel(), movers.Capped(0.3), corrected=True
 )
 
 
@@ -354,13 +370,16 @@ def flat(x):
 
 
 def unbounded(x):
-    """A normal observation of unknown scale: the density grows without end as the scale falls."""
-    return -x[1] - 0.5 * ((x[0] - 1.0) * jnp.exp(-x[1])) ** 2
+    """Five equal observations of unknown scale: the density grows as the scale tends to zero."""
+    return -5 * x[1] - 2.5 * (x[0] * jnp.exp(-x[1])) ** 2
 
 
 @pytest.mark.parametrize(
     ("log_density", "reason"),
-    [(flat, r"the chains spread without end: .* along x\[1\]"), (unbounded, "without end")],
+    [
+        (flat, r"the chains spread without end: .* along x\[1\]"),
+        (unbounded, "without end"),
+    ],
 )
 def test_improper_targets_are_called_improper(log_density, reason):
     posterior = nvgd.sample(

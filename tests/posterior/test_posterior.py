@@ -61,7 +61,7 @@ def thinned():
 
 # A flow with corrections, at a fraction of the price of `NVGD()`.
 FLOW = nvgd.ParticleFlow(
-    coordinates.Diagonal(), directions.Kernel(), movers.Euler(0.3), corrected=True
+    coordinates.Diagonal(), directions.Kernel(), movers.Capped(0.3), corrected=True
 )
 WHOLE = nvgd.Target(
     TARGET.log_prior,
@@ -97,11 +97,11 @@ def test_summary_is_a_table_and_columns(posterior):
     assert list(summary.columns) == ["mean", "sd", "mc_error", "25%", "75%"]
     assert summary.names == ("mean", "powers[0]", "powers[1]", "scale")
     draws = np.asarray(posterior.draws["scale"])
-    assert np.isclose(summary["mean"]["scale"], draws.mean(), rtol=1e-5)
     assert np.isclose(summary["75%"]["scale"], np.quantile(draws, 0.75), rtol=1e-5)
     assert all(value > 0 for value in summary["mc_error"].values())
     assert str(summary).splitlines()[0].split() == ["mean", "sd", "mc_error", "25%", "75%"]
     quick = posterior.summary(mc_error=False)
+    assert np.isclose(quick["mean"]["scale"], draws.mean(), rtol=1e-5)
     assert all(np.isnan(value) for value in quick["mc_error"].values())
     assert "–" in str(quick)
 
@@ -180,7 +180,6 @@ def test_functions_without_an_expectation_are_refused(normal):
     for function, message in (
         (lambda draw: draw["y"], "the names are x. It raised KeyError"),
         (lambda draw: jnp.log(draw["x"][1]), "finite numbers, got NaN or infinity at"),
-        ("x", "function must be a function, got 'x'"),
     ):
         with pytest.raises(nvgd.InputError, match=message):
             normal.expectation(function)
