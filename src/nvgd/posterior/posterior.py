@@ -25,6 +25,7 @@ from nvgd.posterior.chains import Chains
 from nvgd.posterior.diagnostics.diagnose import diagnose
 from nvgd.posterior.diagnostics.verdict import Diagnosis
 from nvgd.posterior.expectations import Expectation, expectation
+from nvgd.posterior.saving import save
 from nvgd.posterior.summary import Summary, independent_groups, summarise
 from nvgd.targets.models import Labels
 from nvgd.targets.target import Target
@@ -367,8 +368,6 @@ class Posterior:
         `log_densities` and `scores` (unless all data cannot be read again), `draws/…`, `chains/…`,
         `history/…` and `metrics/…`.
         """
-        from nvgd.posterior.files import save
-
         save(self, path)
 
     def __repr__(self) -> str:

@@ -1,5 +1,7 @@
 """The plan of a run: its stages, and the step at which each ends."""
 
+# The flow takes FLOW_SHARE of a run with corrections, but at least FEWEST_FLOW_STEPS steps.
+import os
 from abc import ABC, abstractmethod
 from typing import Any, NamedTuple, cast
 
@@ -13,9 +15,7 @@ from nvgd.flow.particle_flow import ParticleFlow
 from nvgd.flow.stage import AbstractStage
 from nvgd.targets.target import Target
 
-# The flow takes FLOW_SHARE of a run with corrections, but at least FEWEST_FLOW_STEPS steps.
-import os
-FEWEST_FLOW_STEPS = int(os.environ.get('FLOW','400'))
+FEWEST_FLOW_STEPS = int(os.environ.get("FLOW", "400"))
 FLOW_SHARE = 0.2
 # Fewer steps of corrections are not worth their compilation.
 FEWEST_CORRECTIONS = 100
