@@ -192,7 +192,7 @@ def _log_scales(residuals: Float[Array, "n e"], scores: Float[Array, "n e"]) -> 
 def _robust_ridge(
     columns: Float[Array, "n b"], values: Float[Array, "n e"], weights: Float[Array, "n e"]
 ) -> Float[Array, "b e"]:
-    """Ridge regressions, one per column of values, with Cauchy weights; no penalty on the offset."""
+    """Ridge regressions, one per column of values, with Cauchy weights; the offset is free."""
     number = columns.shape[1]
     penalty = FUNCTION_PENALTY * len(columns) * jnp.eye(number, dtype=columns.dtype)
     penalty = penalty.at[0, 0].set(1e-4)
