@@ -1,6 +1,5 @@
 """The end of a run: the target is kept exactly, and a flow's faults are taken away."""
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -13,6 +12,7 @@ from nvgd.densities import Banana, Funnel, Gaussian
 from nvgd.exact import jumps
 from nvgd.exact.corrections import ACCEPTANCE, ADAPTING_SHARE, MOST_KEPT, MOST_NUMBERS, Corrections
 from nvgd.exact.final_choice import flow_unless_wrong
+from nvgd.running.chunks import CAPACITY, Steps, advance
 from nvgd.running.plan import plan
 
 NORMAL = nvgd.Target(lambda x: -0.5 * jnp.sum(x**2), dim=2)
@@ -20,15 +20,20 @@ NORMAL = nvgd.Target(lambda x: -0.5 * jnp.sum(x**2), dim=2)
 LEVEL = 1e-3 / 24
 
 
-@eqx.filter_jit
 def corrected(target, particles, coordinates, num_steps, key, adapts=True):
     """The state after corrections, and the records of all steps."""
     memory = coordinates.init(particles)
     stage = Corrections.of(coordinates, memory, 0, num_steps if adapts else 0, particles)
     state = stage.init(target, particles, key=key)
-    return jax.lax.scan(
-        lambda state, _: stage.step(target, state, key=key), state, length=num_steps
-    )
+    infos = []
+    # As in a run: targets of one shape share their programs.
+    for first in range(0, num_steps, CAPACITY):
+        length = min(num_steps - first, CAPACITY)
+        chunk = advance(Steps(stage, target, key), state, state, None, length)
+        assert chunk.healthy
+        state = chunk.state
+        infos.append(chunk.infos)
+    return state, jax.tree.map(lambda *parts: np.concatenate(parts), *infos)
 
 
 DENSITIES = {
@@ -138,7 +143,7 @@ def test_strays_and_particles_without_a_density_are_brought_back():
         return jnp.where(x[0] > -5.0, -0.5 * jnp.sum(jnp.minimum(x, 10.0) ** 2), -jnp.inf)
 
     target = nvgd.Target(log_density, dim=2)
-    start = jax.random.normal(jax.random.key(0), (100, 2))
+    start = jax.random.normal(jax.random.key(0), (400, 2))
     start = start.at[:3, 1].set(1e4).at[3, 0].set(-6.0)
     state, _ = corrected(target, start, coordinates.Adaptive(), 60, jax.random.key(1))
     assert np.abs(np.asarray(state.particles)).max() < 6.0
@@ -184,7 +189,7 @@ def test_particles_on_a_plateau_without_mass_are_replaced():
         return jnp.maximum(-0.5 * jnp.sum(x**2), -40.0 - 1e-3 * jnp.sum(jnp.abs(x)))
 
     target = nvgd.Target(log_density, dim=2)
-    start = jax.random.normal(jax.random.key(0), (200, 2)).at[:4, 1].set(20.0)
+    start = jax.random.normal(jax.random.key(0), (400, 2)).at[:4, 1].set(20.0)
     state, _ = corrected(target, start, coordinates.Adaptive(), 200, jax.random.key(1))
     assert np.abs(np.asarray(state.particles)).max() < 8.0
 
