@@ -15,7 +15,8 @@ from nvgd.flow.particle_flow import ParticleFlow
 from nvgd.flow.stage import AbstractStage
 from nvgd.targets.target import Target
 
-FEWEST_FLOW_STEPS = int(os.environ.get("FLOW", "400"))
+# The flow takes FLOW_SHARE of a run with corrections, but at least FEWEST_FLOW_STEPS steps.
+FEWEST_FLOW_STEPS = 400
 FLOW_SHARE = 0.2
 # Fewer steps of corrections are not worth their compilation.
 FEWEST_CORRECTIONS = 100

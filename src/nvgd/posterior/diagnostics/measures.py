@@ -158,7 +158,7 @@ def _significances(terms: Float[np.ndarray, "n k"], expected: float) -> Float[np
         return plain
     bounded = np.maximum(means, 1 / math.e)
     logs = np.log(bounded) * bounded / errors
-    return np.where(means > 0, logs, plain)
+    return np.where((means > 0) & (np.abs(logs) < np.abs(plain)), logs, plain)
 
 
 class KernelTest(NamedTuple):

@@ -9,7 +9,7 @@ from scipy.special import ndtri
 # The tails are the lowest and the highest values of all chains, this share each.
 TAIL = 0.02
 # Largest R-hat of values, and of the indicators of the tails, which are noisier.
-LARGEST_BULK, LARGEST_TAIL = 1.1, 1.25
+LARGEST_BULK, LARGEST_TAIL = 1.08, 1.2
 # Most states per chain that are ranked.
 MOST_RANKED = 32
 
