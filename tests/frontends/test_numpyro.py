@@ -153,7 +153,7 @@ def test_langevin_dynamics_recovers_the_non_centred_schools():
         num_steps=1500,
         progress=False,
     )
-    draws = {name: np.asarray(value) for name, value in posterior.draws.items()}
+    draws = {name: np.asarray(value)[0] for name, value in posterior.draws.items()}
     assert abs(draws["mu"].mean() - 4.4) < 0.6
     assert abs(draws["mu"].std() - 3.3) < 0.5
     assert abs(np.median(draws["tau"]) - 2.8) < 0.6
@@ -205,7 +205,7 @@ def test_improper_priors_are_sampled_but_not_drawn_from():
     mean = np.asarray(posterior.draws["mean"])
     assert abs(mean.mean() - VALUES.mean()) < 0.3 / np.sqrt(60)
     assert abs(np.sqrt(60) * mean.std() - 1) < 0.2
-    assert posterior.predict()["value"].shape == (200, 60)
+    assert posterior.predict()["value"].shape == (1, 200, 60)
     message = "cannot draw 'mean', 'part', 'rate' from the prior, which is improper"
     with pytest.raises(nvgd.InputError, match=message) as caught:
         nvgd.sample(target, nvgd.ULA(2e-3), initial="prior", **options)

@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 
 import nvgd
+from nvgd import coordinates, directions, movers
 from nvgd.densities import Banana, Funnel, Gaussian, GaussianMixture
+from nvgd.posterior.chains import Chains, autocorrelation_times
 from nvgd.posterior.diagnostics.agreement import r_hat
 from nvgd.posterior.diagnostics.held_out import held_out_discrepancy
 from nvgd.posterior.diagnostics.measures import (
@@ -21,6 +23,7 @@ from nvgd.posterior.diagnostics.measures import (
     standardise,
     variance_ratios,
 )
+from nvgd.posterior.diagnostics.mixing import LARGEST_BULK, LARGEST_TAIL, measure_mixing
 from nvgd.posterior.diagnostics.trend import trend
 from nvgd.running.starts import AbstractStart
 
@@ -109,6 +112,14 @@ def test_identities_are_what_they_say():
     assert np.isclose(overall_ratio(view).values[0], 5.25 / 3, rtol=0.05)
     found = np.abs(mean_scores(standardise(x[:, 1:2], -x[:, 1:2])).values[0])
     assert np.isclose(found, 0.3, atol=0.03)
+
+
+def test_ratios_near_zero_are_significant():
+    """The target is flat, but for noise."""
+    x, noise = np.random.default_rng(9).normal(size=(2, 400, 1))
+    found = variance_ratios(x, -0.01 * x - noise)
+    assert abs(found.values[0]) < 0.15
+    assert found.significances[0] < -5
 
 
 def test_the_held_out_discrepancy_is_half_the_squared_field():
@@ -246,3 +257,135 @@ def test_states_of_one_chain_are_thinned_until_they_are_independent():
     assert diagnosis.converged
     # The autocorrelation time is 39.
     assert 30 < 3000 / diagnosis.checks["distinct particles"].value < 60
+
+
+def exact_chains(num_chains=256, length=16, correlation=0.0, seed=0):
+    """Autoregressive chains of N(0, 1) in three coordinates."""
+    rng = np.random.default_rng(seed)
+    chains = rng.normal(size=(num_chains, length, 3))
+    for i in range(1, length):
+        noise = np.sqrt(1 - correlation**2) * chains[:, i]
+        chains[:, i] = correlation * chains[:, i - 1] + noise
+    return chains
+
+
+@pytest.mark.parametrize(("num_chains", "length"), [(256, 8), (256, 60), (40, 8)])
+def test_chains_of_independent_draws_have_mixed(num_chains, length):
+    for seed in range(10):
+        found = measure_mixing(exact_chains(num_chains, length, seed=seed))
+        assert found.is_mixed
+        assert found.excess.shape == (3,)
+
+
+@pytest.mark.parametrize(
+    "num_chains",
+    [
+        40,
+        100,
+        pytest.param(256, marks=pytest.mark.xfail(strict=True, reason="R-hat is only 1.1")),
+    ],
+)
+def test_one_chain_that_never_leaves_the_tail_is_found(num_chains):
+    chains = exact_chains(num_chains, 32)
+    chains[17, :, 1] = 3.0 + 0.01 * chains[17, :, 1]
+    found = measure_mixing(chains)
+    assert np.all(found.bulk < LARGEST_BULK)
+    assert found.upper_tail[1] > LARGEST_TAIL
+    assert np.all(found.lower_tail < LARGEST_TAIL)
+    assert not found.is_mixed
+    assert (found.excess > 1).tolist() == [False, True, False]
+
+
+def test_chains_that_remember_their_start_have_not_mixed():
+    found = measure_mixing(exact_chains(correlation=0.97))
+    assert np.all(found.bulk > LARGEST_BULK)
+    # One chain, or one state, tells nothing.
+    assert not measure_mixing(exact_chains(1, 50)).is_mixed
+    assert not measure_mixing(exact_chains(50, 1)).is_mixed
+
+
+def test_autocorrelation_times_of_many_chains():
+    times = autocorrelation_times(exact_chains(2000, 400, correlation=0.9))
+    assert np.allclose(times, (1 + 0.9) / (1 - 0.9), rtol=0.15)
+    assert np.allclose(autocorrelation_times(exact_chains(2000, 400)), 1.0, atol=0.1)
+
+
+def test_chains_are_thinned_to_draws_that_are_nearly_independent():
+    values = exact_chains(200, 40, correlation=0.5)
+    chains = Chains(values, -0.5 * np.sum(values**2, axis=2), -values)
+    thinned = chains.thinned()
+    # The autocorrelation time is 3.
+    assert 10 <= thinned.positions.shape[1] <= 20
+    assert np.array_equal(thinned.positions[:, -1], values[:, -1])
+    assert thinned.log_densities.shape == thinned.positions.shape[:2]
+    # Never more than `MOST_DRAWS` draws in all, and at least eight per chain.
+    assert Chains(*(np.repeat(x, 10, axis=0) for x in chains)).thinned().positions.shape[1] == 4
+    stuck = Chains(*(np.repeat(x[:, :1], 40, axis=1) for x in chains))
+    assert stuck.thinned().positions.shape[1] == 8
+
+
+def from_chains(values, notes=()):
+    target = nvgd.Target(Gaussian(np.zeros(3), np.ones(3)).log_density, dim=3)
+    chains = Chains(values, -0.5 * np.sum(values**2, axis=2), -values)
+    return nvgd.Posterior(
+        jnp.asarray(values[:, -1]),
+        {},
+        {},
+        "completed",
+        1,
+        "NVGD",
+        1000,
+        target,
+        chains=chains,
+        notes=notes,
+    )
+
+
+def test_chains_are_judged_by_mixing_and_by_their_scores():
+    diagnosis = from_chains(exact_chains()).diagnose()
+    assert diagnosis.converged
+    assert {"R-hat of the chains", "R-hat of the tails"} <= set(diagnosis.checks)
+    stuck = exact_chains(100)
+    stuck[17, :, 1] = 3.0 + 0.01 * stuck[17, :, 1]
+    diagnosis = from_chains(stuck).diagnose()
+    assert diagnosis.verdict == "not yet"
+    assert "R-hat of high values of x[1]" in diagnosis.reason
+    assert "max_steps=4000" in diagnosis.advice
+    diagnosis = from_chains(0.5 * exact_chains()).diagnose()
+    assert diagnosis.verdict == "not yet"
+    assert "the chains have mixed, but their draws do not fit the scores" in diagnosis.reason
+    noted = from_chains(exact_chains(), notes=("the flow stopped at step 3",)).diagnose()
+    assert noted.cautions[0] == "the flow stopped at step 3"
+
+
+# A flow with corrections, at a fraction of the price of `NVGD()`.
+CORRECTED = nvgd.ParticleFlow(
+    coordinates.Diagonal(), directions.Kernel(), movers.Capped(0.3), corrected=True
+)
+
+
+def flat(x):
+    """The second coordinate has no density that falls off."""
+    return -0.5 * x[0] ** 2 + 0.0 * x[1]
+
+
+def unbounded(x):
+    """Five equal observations of unknown scale: the density grows as the scale tends to zero."""
+    return -5 * x[1] - 2.5 * (x[0] * jnp.exp(-x[1])) ** 2
+
+
+@pytest.mark.parametrize(
+    ("log_density", "reason"),
+    [
+        (flat, r"the chains spread without end: .* along x\[1\]"),
+        (unbounded, "without end"),
+    ],
+)
+def test_improper_targets_are_called_improper(log_density, reason):
+    posterior = nvgd.sample(
+        log_density, CORRECTED, dim=2, num_particles=60, num_steps=1000, progress=False
+    )
+    diagnosis = posterior.diagnose()
+    assert diagnosis.verdict == "improper", diagnosis
+    assert re.search(reason, diagnosis.reason)
+    assert diagnosis.advice

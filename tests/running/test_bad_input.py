@@ -39,7 +39,7 @@ json.dump(messages, sys.stdout)
 
 CASES = {
     # The log density at the start.
-    "run(lambda x: jnp.log(x[0] - 9))": r"at \d+ of 100 .* 100 draws.*initial=",
+    "run(lambda x: jnp.log(x[0] - 9))": r"at \d+ of 256 .* 100 draws.*initial=",
     "run(initial='prior')": r"draw from its prior: pass Target\(",
     "run(initial='mode')": "initial must be one of 'prior'",
     "run(initial=nvgd.Jittered(jnp.zeros(3)))": "the position of Jittered.*must be an array",
@@ -52,7 +52,7 @@ CASES = {
     "nvgd.simulation_based_calibration(3)": "simulate must be a function, got 3",
     "nvgd.simulation_based_calibration(lambda key: ({'x': 0.0}, 3))": "target must be an nvgd.Ta",
     "nvgd.Model(prior=3)": "prior must be a function, got 3",
-    "run(lambda x: jnp.nan * x[0])": "not finite at 100 of 100 starting particles",
+    "run(lambda x: jnp.nan * x[0])": "not finite at 256 of 256 starting particles",
     "run(lambda x: -x)": r"log_density must return a scalar, got an array of shape \(2,\); sum",
     "run(lambda x: (x[0], x[1]))": "log_density must return a scalar, got a tuple",
     "run(lambda x: float(np.sum(np.asarray(x))))": "must be written with jax.numpy",

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 import nvgd
+from nvgd import coordinates, directions, movers
 
 TARGET = nvgd.Target(lambda x: -0.5 * jnp.sum(x**2), dim=2)
 OPTIONS = {"num_particles": 10, "num_steps": 60, "progress": False}
@@ -147,17 +148,20 @@ import jax.numpy as jnp
 import nvgd
 # What is started in the background inherits that it is ignored.
 signal.signal(signal.SIGINT, signal.default_int_handler)
-print("ready", flush=True)
-nvgd.sample(
+posterior = nvgd.sample(
     lambda x: -0.5 * jnp.sum(x**2), nvgd.ULA(), dim=2, num_steps=10**9, num_particles=10,
     checkpoint=sys.argv[1], checkpoint_every=1000, progress=False,
 )
+print(posterior.num_steps)
 """
 
 
-def test_ctrl_c_ends_a_run_at_once_and_leaves_whole_checkpoints(tmp_path):
+def test_ctrl_c_ends_a_run_at_once_and_leaves_a_checkpoint(tmp_path):
     process = subprocess.Popen(
-        [sys.executable, "-c", INTERRUPTED, tmp_path], stderr=subprocess.PIPE, text=True
+        [sys.executable, "-c", INTERRUPTED, tmp_path],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     )
     deadline = time.monotonic() + 100
     while len(list(tmp_path.glob("checkpoint-*"))) < 2 and time.monotonic() < deadline:
@@ -165,14 +169,15 @@ def test_ctrl_c_ends_a_run_at_once_and_leaves_whole_checkpoints(tmp_path):
     process.send_signal(signal.SIGINT)
     interrupted_at = time.monotonic()
     try:
-        _, errors = process.communicate(timeout=30)
+        output, errors = process.communicate(timeout=30)
     finally:
         process.kill()
     assert time.monotonic() - interrupted_at < 10
-    assert "KeyboardInterrupt" in errors
-    assert process.returncode in (1, -signal.SIGINT)
-    names = [path.name for path in tmp_path.iterdir() if not path.name.startswith(".")]
-    reached = max(int(name[11:-4]) for name in names)
+    assert process.returncode == 0
+    assert "RunStoppedWarning: stopped by Ctrl-C after step" in errors
+    assert "The same call resumes from there" in errors
+    reached = int(output)
+    assert os.path.exists(tmp_path / f"checkpoint-{reached:012d}.npz")
     density = nvgd.Target(lambda x: -0.5 * jnp.sum(x**2), dim=2)
     options = {"num_particles": 10, "num_steps": reached + 10, "progress": False}
     resumed = nvgd.sample(
@@ -180,6 +185,98 @@ def test_ctrl_c_ends_a_run_at_once_and_leaves_whole_checkpoints(tmp_path):
     )
     assert resumed.num_steps == reached + 10
     assert os.path.exists(tmp_path / f"checkpoint-{reached + 10:012d}.npz")
+
+
+def press_ctrl_c():
+    raise KeyboardInterrupt
+
+
+def test_ctrl_c_returns_what_there_is_and_the_same_call_resumes(undisturbed, tmp_path):
+    with pytest.warns(nvgd.RunStoppedWarning, match=r"stopped by Ctrl-C after step 30 of 60"):
+        stopped = run(**at_step(30, press_ctrl_c))
+    assert stopped.num_steps == 30
+    assert not stopped.completed
+    assert "resumes" not in stopped.status
+    assert all(len(values) == 30 for values in stopped.history.values())
+    assert np.array_equal(stopped.particles, run(num_steps=30).particles)
+    assert stopped.draws["x"].shape == (1, 10, 2)
+    options = {"checkpoint": tmp_path, "metrics": {"mean": jnp.mean}}
+    with pytest.warns(nvgd.RunStoppedWarning, match="The same call resumes from there"):
+        run(**at_step(30, press_ctrl_c), **options)
+    again = run(**at_step(-1, press_ctrl_c), **options)
+    assert np.array_equal(again.particles, undisturbed.particles)
+    assert again.metrics["step"].tolist() == list(range(0, 61, 10))
+
+
+def test_ctrl_c_before_the_first_step_is_raised():
+    with pytest.raises(KeyboardInterrupt):
+        run(**at_step(0, press_ctrl_c))
+
+
+# A flow with corrections, at a fraction of the price of `NVGD()`.
+def corrected(step_size):
+    return nvgd.ParticleFlow(
+        coordinates.Diagonal(), directions.Kernel(), movers.Euler(step_size), corrected=True
+    )
+
+
+CHAINED = {"num_particles": 30, "num_steps": 700, "progress": False}
+
+
+def test_ctrl_c_in_the_corrections_returns_their_draws_so_far(tmp_path):
+    flow, draws = corrected(0.3), []
+    whole = nvgd.sample(TARGET, flow, **CHAINED)
+    for step in (450, 650):
+        options = {**CHAINED, **at_step(step, press_ctrl_c), "checkpoint": tmp_path / str(step)}
+        with pytest.warns(nvgd.RunStoppedWarning, match=f"Ctrl-C after step {step} of 700"):
+            stopped = nvgd.sample(TARGET, flow, **options)
+        assert stopped.stages[-1] == ("corrections", step)
+        draws.append(stopped.draws["x"].shape)
+        again = nvgd.sample(TARGET, flow, **{**options, "callback": None})
+        assert np.array_equal(again.particles, whole.particles)
+        assert np.array_equal(again.draws["x"], whole.draws["x"])
+    # While the corrections adapt they keep no draws.
+    assert draws[0] == (1, 30, 2)
+    assert draws[1][0] == 30
+    assert draws[1][1] > 1
+
+
+@pytest.mark.parametrize("step", [0, 50])
+def test_a_flow_that_fails_hands_its_last_good_particles_to_the_corrections(tmp_path, step):
+    flow = corrected(lambda number: jnp.where(number < step, 0.3, jnp.inf))
+    why = (
+        f"the flow stopped at step {step + 1}: the move made 30 of 30 particles non-finite; the "
+        f"corrections began at step {step}: posterior.diagnose"
+    )
+    with pytest.warns(nvgd.NotConvergedWarning, match=why):
+        posterior = nvgd.sample(TARGET, flow, **CHAINED)
+    assert posterior.completed
+    assert posterior.stages == (("flow", step), ("corrections", 700))
+    assert len(posterior.notes) == 1
+    assert all(len(values) == 700 for values in posterior.history.values())
+    draws = np.asarray(posterior.draws["x"])
+    assert np.allclose(draws.std(axis=(0, 1)), 1.0, atol=0.15)
+    # The diagnosis repeats it, and a file keeps it.
+    assert posterior.notes[0] in posterior.diagnose().cautions
+    posterior.save(tmp_path / "run.npz")
+    assert nvgd.load(tmp_path / "run.npz").notes == posterior.notes
+
+
+def test_a_run_whose_flow_failed_resumes(tmp_path):
+    flow = corrected(lambda number: jnp.where(number < 50, 0.3, jnp.inf))
+    with pytest.warns(nvgd.NotConvergedWarning):
+        whole = nvgd.sample(TARGET, flow, **CHAINED)
+    options = {**CHAINED, "checkpoint": tmp_path, "checkpoint_every": 100}
+    with (
+        pytest.warns(nvgd.NotConvergedWarning),
+        pytest.warns(nvgd.RunStoppedWarning, match="Ctrl-C after step 300"),
+    ):
+        nvgd.sample(TARGET, flow, **options, **at_step(300, press_ctrl_c))
+    with pytest.warns(nvgd.NotConvergedWarning, match="the flow stopped at step 51"):
+        again = nvgd.sample(TARGET, flow, **options)
+    assert np.array_equal(again.particles, whole.particles)
+    assert np.array_equal(again.draws["x"], whole.draws["x"])
+    assert (again.notes, again.stages) == (whole.notes, whole.stages)
 
 
 def test_an_error_of_the_librarys_own_is_not_blamed_on_the_log_density(monkeypatch):

@@ -77,8 +77,10 @@ def found(targets, name, seed=0) -> dict[str, Any]:
         seed=seed,
         progress=False,
     )
-    names, values = scalars(target.present(posterior.particles[:, : target.dim]))
-    return dict(zip(names, values.T, strict=True))
+    assert posterior.chains is not None
+    shown = target.present(jnp.asarray(np.concatenate(posterior.chains.positions)[:, : target.dim]))
+    names, values = scalars({name: value[None] for name, value in shown.items()})
+    return dict(zip(names, values[0].T, strict=True))
 
 
 def errors(draws, references) -> dict[str, float]:

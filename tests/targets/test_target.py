@@ -76,11 +76,11 @@ def test_draws_carry_names_and_constraints():
     )
     draws = posterior.draws
     assert {name: values.shape for name, values in draws.items()} == {
-        "scale": (8,),
-        "slope": (8, 3),
+        "scale": (1, 8),
+        "slope": (1, 8, 3),
     }
     assert jnp.all(draws["scale"] > 0)
-    assert jnp.allclose(draws["scale"], jnp.exp(posterior.particles[:, 0]))
+    assert jnp.allclose(draws["scale"][0], jnp.exp(posterior.particles[:, 0]))
     assert "slope[2]" in str(posterior.summary())
 
 
@@ -105,7 +105,7 @@ def test_bare_log_density_with_an_example_position(example):
     )
     assert posterior.particles.shape == (5, 3)
     shapes = [leaf.shape for leaf in jax.tree.leaves(posterior.draws)]
-    assert shapes == [(5, *np.shape(leaf)) for leaf in jax.tree.leaves(example)]
+    assert shapes == [(1, 5, *np.shape(leaf)) for leaf in jax.tree.leaves(example)]
 
 
 def test_starting_particles_as_a_pytree():
@@ -130,7 +130,7 @@ def test_starting_particles_in_the_shape_of_a_single_array():
                 num_steps=1,
                 progress=False,
             )
-            assert posterior.draws["x"].shape == initial.shape
+            assert posterior.draws["x"].shape == (1, *initial.shape)
 
 
 def test_names_go_with_constrained_values():

@@ -7,7 +7,7 @@ from nvgd._support.errors import InputError
 from nvgd._support.files import output_directory, write_atomically
 from nvgd.experiments import base, catalogue
 from nvgd.experiments.records import CONFIG
-from nvgd.posterior.loading import load
+from nvgd.posterior.files import load
 from nvgd.posterior.posterior import Posterior
 
 # Files and folders of `nvgd sample`.

@@ -70,9 +70,7 @@ def adapt(
     for chosen in others:
         source = jnp.where(is_healthy[source], source, chosen)
     source = jnp.where(is_healthy[source], source, own)
-    return Adapted(
-        frame, fit_jumps(expressed[source], key, JUMP_STREAM), source, jnp.array(True)
-    )
+    return Adapted(frame, fit_jumps(expressed[source], key, JUMP_STREAM), source, jnp.array(True))
 
 
 @quickly_compiled

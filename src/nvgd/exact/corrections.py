@@ -5,7 +5,7 @@ the target are good starting points for Markov chains, and their spread is the p
 chains otherwise need a long warm-up to find. The chains soon forget the remaining bias.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -149,8 +149,8 @@ class Corrections(AbstractStage):
         adapted = adapt(self.coordinates, self.memory, particles, found, none, key_now)
         return _begun(self, particles, found, adapted, key)
 
-    def is_adapting(self, step: Int[Array, ""] | int) -> Bool[Array, ""]:
-        """Whether the step after `step` still adapts."""
+    def is_adapting(self, step: Any) -> Any:
+        """Whether the step after `step` still adapts; of an array of steps, which of them do."""
         return step - self.first_step < ADAPTING_SHARE * self.num_steps
 
     def is_due(self, state, step):

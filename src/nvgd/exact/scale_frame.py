@@ -128,9 +128,7 @@ def with_scales(
     return ChainFrame(outer, scales, AffineFrame.of(*student_scatter(expressed, 3)))
 
 
-def _directions(
-    u: Float[Array, "n d"], s: Float[Array, "n d"], number: int
-) -> Float[Array, "d d"]:
+def _directions(u: Float[Array, "n d"], s: Float[Array, "n d"], number: int) -> Float[Array, "d d"]:
     """A rotation whose first columns are the directions along which scales change most."""
     logs = _log_scales(u - jnp.mean(u, axis=0), s)
     positions = jnp.clip(u, -LARGEST_LOG, LARGEST_LOG)
@@ -184,9 +182,7 @@ def _feature_slopes(t: Float[Array, "n k"]) -> Float[Array, "n b"]:
     return jnp.where(jnp.tile(jnp.abs(t) < REACH, 1 + len(KNOTS)), slopes, 0.0)
 
 
-def _log_scales(
-    residuals: Float[Array, "n e"], scores: Float[Array, "n e"]
-) -> Float[Array, "n e"]:
+def _log_scales(residuals: Float[Array, "n e"], scores: Float[Array, "n e"]) -> Float[Array, "n e"]:
     """½(log|r| − log|s|), without outliers."""
     logs = 0.5 * (jnp.log(jnp.abs(residuals) + TINY) - jnp.log(jnp.abs(scores) + TINY))
     middle = jnp.mean(jnp.clip(logs, -2 * LARGEST_LOG, 2 * LARGEST_LOG), axis=0)
@@ -196,7 +192,7 @@ def _log_scales(
 def _robust_ridge(
     columns: Float[Array, "n b"], values: Float[Array, "n e"], weights: Float[Array, "n e"]
 ) -> Float[Array, "b e"]:
-    """Ridge regressions, one per column of values, with Cauchy weights; no penalty on the offset."""
+    """Ridge regressions, one per column of values, with Cauchy weights; the offset is free."""
     number = columns.shape[1]
     penalty = FUNCTION_PENALTY * len(columns) * jnp.eye(number, dtype=columns.dtype)
     penalty = penalty.at[0, 0].set(1e-4)
@@ -213,6 +209,8 @@ def _robust_ridge(
     return jax.lax.fori_loop(0, NUM_REWEIGHTINGS, iterate, start)
 
 
-def _solve(matrix: Float[Array, "*k d d"], values: Float[Array, "*k d c"]) -> Float[Array, "*k d c"]:
+def _solve(
+    matrix: Float[Array, "*k d d"], values: Float[Array, "*k d c"]
+) -> Float[Array, "*k d c"]:
     """A⁻¹b for a positive definite A."""
     return cho_solve(cho_factor(matrix, lower=True), values)

@@ -25,12 +25,14 @@ from nvgd.posterior.chains import Chains
 from nvgd.posterior.diagnostics.diagnose import diagnose
 from nvgd.posterior.diagnostics.verdict import Diagnosis
 from nvgd.posterior.expectations import Expectation, expectation
+from nvgd.posterior.saving import save
 from nvgd.posterior.summary import Summary, independent_groups, summarise
 from nvgd.targets.models import Labels
 from nvgd.targets.target import Target
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Posterior:
@@ -118,14 +120,18 @@ class Posterior:
         """Log density of every draw, chain after chain; None if all data cannot be read again."""
         if self.chains is not None:
             return self.chains.log_densities.ravel()
-        return self._chain_after_chain(self.log_densities_and_scores[0]) if self.has_scores else None
+        return (
+            self._chain_after_chain(self.log_densities_and_scores[0]) if self.has_scores else None
+        )
 
     @property
     def _flat_scores(self) -> Float[np.ndarray, "m d"] | None:
         """Score of every draw, chain after chain; None if all data cannot be read again."""
         if self.chains is not None:
             return self.chains.scores.reshape(-1, self.particles.shape[1])
-        return self._chain_after_chain(self.log_densities_and_scores[1]) if self.has_scores else None
+        return (
+            self._chain_after_chain(self.log_densities_and_scores[1]) if self.has_scores else None
+        )
 
     @property
     def _flat_positions(self) -> Float[np.ndarray, "m d"]:
@@ -362,8 +368,6 @@ class Posterior:
         `log_densities` and `scores` (unless all data cannot be read again), `draws/…`, `chains/…`,
         `history/…` and `metrics/…`.
         """
-        from nvgd.posterior.files import save
-
         save(self, path)
 
     def __repr__(self) -> str:

@@ -48,17 +48,18 @@ class Monitor:
     def is_due(self, step: int) -> bool:
         """Whether an evaluation is due at this step."""
         is_wanted = bool(self.metrics) or self.callback is not None
-        return is_wanted and step % self.every == 0 and not self._has_seen(step)
+        return is_wanted and step % self.every == 0 and not self.has_seen(step)
 
     def __call__(self, state: StageState) -> None:
         """Evaluate the metrics at this state, and call `callback`."""
-        if self._has_seen(int(state.step)):
+        if self.has_seen(int(state.step)):
             self._rows.pop()
         self._rows.append({"step": int(state.step), **self._measured(state.particles)})
         if self.callback is not None:
             self.callback(state)
 
-    def _has_seen(self, step: int) -> bool:
+    def has_seen(self, step: int) -> bool:
+        """Whether the last evaluation was at this step."""
         return bool(self._rows) and self._rows[-1]["step"] == step
 
     def _measured(self, particles: Float[Array, "n d"]) -> dict[str, float]:

@@ -236,7 +236,8 @@ class Run:
         """Hand the last good particles to the next stage, or stop if there is none."""
         self._stop(step, info)
         if self.length.end_flow(self.num_steps):
-            self.notes.append(f"the flow {self.status}")
+            what = self.status.partition("; the particles")[0]
+            self.notes.append(f"the flow {what}; the corrections began at step {self.num_steps}")
             self.status = "completed"
 
     def _stop(self, step: int, info: StepInfo) -> None:

@@ -45,7 +45,6 @@ from nvgd.targets.coercion import as_target
 from nvgd.targets.positions import Position
 from nvgd.targets.target import LogDensity, Target
 
-
 # Number of steps of a run without corrections, and the most that "auto" takes.
 DEFAULT_NUM_STEPS = 1000
 DEFAULT_MAX_STEPS = 10_000
@@ -181,7 +180,9 @@ def sample(
     thinned = None if chains is None else chains.thinned()
     state = run.whole_state()
     is_unchanged = particles is state.particles
-    watch(state if is_unchanged else FinalState(particles, state.step))
+    # After Ctrl-C in a callback, the callback is not called again.
+    if run.status == "completed" or not watch.has_seen(run.num_steps):
+        watch(state if is_unchanged else FinalState(particles, state.step))
     if run.kept and run.num_steps == len(run.kept) * (thin or 1):
         run.kept[-1] = np.asarray(particles)
 
@@ -258,5 +259,9 @@ def _length(
         return FixedLength(flow, target, int(num_steps))
     max_steps = DEFAULT_MAX_STEPS if max_steps is None else max_steps
     check_count("max_steps", max_steps)
-    kind = RoundsLength if corrects and max_steps >= FEWEST_FLOW_STEPS + FEWEST_CORRECTIONS else QuietLength
+    kind = (
+        RoundsLength
+        if corrects and max_steps >= FEWEST_FLOW_STEPS + FEWEST_CORRECTIONS
+        else QuietLength
+    )
     return kind(flow, target, int(max_steps))

@@ -119,12 +119,13 @@ class FixedLength(AbstractLength):
 
 
 class QuietLength(AbstractLength):
-    """For flows without corrections: stop when the held-out Stein discrepancy has stayed at its noise level for several checks.
+    """Stop when the held-out Stein discrepancy has stayed at its noise level for several checks.
 
-    At regular intervals, a check evaluates `held_out_discrepancy`, the same measure for every
-    method, from the particles and their scores of all data. A check is quiet if the discrepancy is
-    at most two standard errors above zero, as that of an exact sample is, and the mean log density
-    showed no drift over the last half of the steps. After four quiet checks in a row, at step s:
+    For flows without corrections. At regular intervals, a check evaluates `held_out_discrepancy`,
+    the same measure for every method, from the particles and their scores of all data. A check is
+    quiet if the discrepancy is at most two standard errors above zero, as that of an exact sample
+    is, and the mean log density showed no drift over the last half of the steps. After four quiet
+    checks in a row, at step s:
 
     - a flow whose step sizes do not depend on the run's length ends;
     - a flow whose step sizes decay over the second half, as those of `NVGD()` do, continues to 2s

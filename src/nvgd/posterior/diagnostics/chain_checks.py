@@ -49,9 +49,7 @@ def _mixing(found: Mixing, labels: Sequence[str]) -> dict[str, Check]:
     side = "low" if found.lower_tail[farthest] >= found.upper_tail[farthest] else "high"
     tail = float(tails[farthest])
     return {
-        MIXING: Check(
-            bulk, None, f"below {LARGEST_BULK}", bulk >= LARGEST_BULK, labels[worst]
-        ),
+        MIXING: Check(bulk, None, f"below {LARGEST_BULK}", bulk >= LARGEST_BULK, labels[worst]),
         TAILS: Check(
             tail,
             None,

@@ -7,8 +7,8 @@ import numpy as np
 from jaxtyping import Float
 
 from nvgd.posterior.chains import Chains
-from nvgd.posterior.diagnostics.checks import Evidence, Thresholds, gather
 from nvgd.posterior.diagnostics.chain_checks import chain_checks
+from nvgd.posterior.diagnostics.checks import Thresholds, gather
 from nvgd.posterior.diagnostics.trend import apart
 from nvgd.posterior.diagnostics.verdict import MIN_PARTICLES, Diagnosis, decide, stopped, too_few
 from nvgd.targets.scores import Scores
@@ -76,7 +76,8 @@ def diagnose(
         replicates,
         Thresholds(),
     )
-    if chains is not None:
+    # Further draws are a single chain, of independent draws.
+    if chains is not None and len(chains.positions) > 1:
         found = chain_checks(chains, draws, names)
         evidence = evidence._replace(checks={**found, **evidence.checks})
     return decide(evidence, len(rows), num_steps, method, notes)

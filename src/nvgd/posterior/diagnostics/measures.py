@@ -149,13 +149,15 @@ def _significances(terms: Float[np.ndarray, "n k"], expected: float) -> Float[np
     """(mean − expected)/error; for ratios with a positive mean, log(mean)/(error/mean).
 
     Products are skewed, and a low mean comes with a low estimate of its error. The logarithm with
-    the relative error has nearly normal tails on both sides.
+    the relative error has nearly normal tails on both sides. Below 1/e it would tend to zero with
+    the mean, and keeps its value at 1/e instead.
     """
     means, errors = terms.mean(axis=0), _errors(terms)
     plain = (means - expected) / errors
     if not expected:
         return plain
-    logs = np.log(np.where(means > 0, means, 1.0)) * means / errors
+    bounded = np.maximum(means, 1 / math.e)
+    logs = np.log(bounded) * bounded / errors
     return np.where((means > 0) & (np.abs(logs) < np.abs(plain)), logs, plain)
 
 

@@ -25,9 +25,7 @@ class Mixing(NamedTuple):
     def excess(self) -> Float[np.ndarray, " c"]:
         """The largest of a column's three measures, in units in which 1 is the largest allowed."""
         tails = np.maximum(self.lower_tail, self.upper_tail)
-        return np.maximum(
-            (self.bulk - 1) / (LARGEST_BULK - 1), (tails - 1) / (LARGEST_TAIL - 1)
-        )
+        return np.maximum((self.bulk - 1) / (LARGEST_BULK - 1), (tails - 1) / (LARGEST_TAIL - 1))
 
     @property
     def is_mixed(self) -> bool:

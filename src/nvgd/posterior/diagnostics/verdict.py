@@ -155,9 +155,7 @@ def decide(
     )
 
 
-def _of_chains(
-    evidence: Evidence, num_draws: int, num_steps: int
-) -> tuple[Verdict, str, str]:
+def _of_chains(evidence: Evidence, num_draws: int, num_steps: int) -> tuple[Verdict, str, str]:
     """Verdict, reason and advice for a run with corrections."""
     checks, alarms = evidence.checks, {n for n, c in evidence.checks.items() if c.is_alarm}
     is_mixed = not alarms & {MIXING, TAILS}

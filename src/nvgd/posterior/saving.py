@@ -1,0 +1,43 @@
+"""Writing posteriors to files."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from nvgd._support.archives import write_archive
+from nvgd._support.errors import InputError
+
+KIND = "posterior"
+# Contents of a file: plain values, and groups of arrays.
+FACTS = ("status", "num_kept", "method", "num_steps", "notes")
+GROUPS = ("draws", "history", "metrics")
+
+
+def save(posterior: Any, path: str | os.PathLike[str]) -> None:
+    """See `Posterior.save`.
+
+    Arguments:
+        posterior: a `Posterior`, which this module does not import since it is used there.
+        path: the file.
+    """
+    dims, coords = posterior.labels
+    facts = {
+        **{name: getattr(posterior, name) for name in FACTS},
+        "stages": [list(stage) for stage in posterior.stages],
+        "dims": {name: list(axes) for name, axes in dims.items()},
+        "coords": {name: np.asarray(values).tolist() for name, values in coords.items()},
+    }
+    arrays = {"particles": np.asarray(posterior.particles)}
+    if posterior.has_scores:
+        arrays["log_densities"], arrays["scores"] = posterior.log_densities_and_scores
+    groups = {group: getattr(posterior, group) for group in GROUPS}
+    if posterior.chains is not None:
+        groups["chains"] = posterior.chains._asdict()
+    for group, values in groups.items():
+        arrays |= {f"{group}/{name}": np.asarray(value) for name, value in values.items()}
+    path = Path(path)
+    if not path.parent.is_dir():
+        raise InputError(f"path must lie in a directory that exists, got {str(path)!r}.")
+    write_archive(path, KIND, facts, arrays)

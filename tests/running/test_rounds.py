@@ -1,0 +1,169 @@
+"""Rounds of corrections: repeated until the chains have mixed, resumed to the bit."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import nvgd
+from nvgd import coordinates, directions, movers
+from nvgd.densities import Gaussian
+from nvgd.posterior.chains import Chains
+from nvgd.running import rounds
+from nvgd.running.history import History
+from nvgd.running.plan import FEWEST_FLOW_STEPS
+from nvgd.running.rounds import FIRST_ROUND, RoundsLength
+
+DENSITY = Gaussian([2.0, -1.0], [[1.0, 0.5], [0.5, 2.0]])
+TARGET = nvgd.Target(DENSITY.log_density, dim=2)
+# A flow with corrections, at a fraction of the price of `NVGD()`.
+FLOW = nvgd.ParticleFlow(
+    coordinates.Diagonal(), directions.Kernel(), movers.Euler(0.3), corrected=True
+)
+
+pytestmark = pytest.mark.xdist_group("rounds")
+
+
+def run(target=TARGET, flow=FLOW, **options):
+    return nvgd.sample(target, flow, **{"num_particles": 40, "progress": False, **options})
+
+
+def made_up_chains(is_mixed):
+    """Forty chains, each of which is everywhere, or in a place of its own."""
+    values = np.random.default_rng(0).normal(size=(40, 30, 2))
+    if not is_mixed:
+        values = 0.1 * values + np.arange(40)[:, None, None]
+    return Chains(values, -0.5 * np.sum(values**2, axis=2), -values)
+
+
+def look(length, is_mixed):
+    length.look(length.end, lambda: None, History(), lambda: made_up_chains(is_mixed))
+
+
+def ends(length):
+    return [leg.until_step for leg in length.legs]
+
+
+def test_rounds_double_until_the_chains_have_mixed():
+    length = RoundsLength(FLOW, TARGET, 10_000)
+    assert length.is_converged is None
+    assert ends(length) == [400, 1000]
+    for expected in ([400, 1000, 2200], [400, 1000, 2200, 4600]):
+        look(length, is_mixed=False)
+        assert length.is_converged is False
+        assert ends(length) == expected
+        assert length.end == expected[-1]
+    look(length, is_mixed=True)
+    assert length.is_converged
+    assert length.end == 4600
+    # What a checkpoint holds leads to the same plan.
+    other = RoundsLength(FLOW, TARGET, 10_000)
+    other.restore(length.records())
+    assert (ends(other), other.end, other.is_converged) == (ends(length), length.end, True)
+
+
+def test_the_last_round_takes_what_is_left():
+    length = RoundsLength(FLOW, TARGET, 3000)
+    look(length, is_mixed=False)
+    # A third round of 2,400 would not fit.
+    assert ends(length) == [400, 1000, 3000]
+    look(length, is_mixed=False)
+    assert length.end == 3000
+    assert length.is_converged is False
+    assert ends(RoundsLength(FLOW, TARGET, 1500)) == [400, 1500]
+
+
+def test_a_look_between_two_rounds_changes_nothing():
+    length = RoundsLength(FLOW, TARGET, 10_000)
+    length.look(700, lambda: None, History(), lambda: made_up_chains(False))
+    assert length.is_converged is None
+    look(length, is_mixed=True)
+    look(length, is_mixed=False)
+    assert length.is_converged
+
+
+def test_a_run_ends_after_the_first_round_if_its_chains_have_mixed():
+    posterior = run()
+    end = FEWEST_FLOW_STEPS + FIRST_ROUND
+    assert posterior.stages == (("flow", FEWEST_FLOW_STEPS), ("corrections", end))
+    assert posterior.completed
+    assert posterior.diagnose().converged
+    assert posterior.chains is not None
+    assert np.array_equal(posterior.chains.positions[:, -1], posterior.state.particles)
+    assert posterior.draws["x"].shape == posterior.chains.positions.shape
+    draws = np.asarray(posterior.draws["x"]).reshape(-1, 2)
+    error = np.sqrt(np.diag(DENSITY.covariance) / len(draws))
+    assert np.all(np.abs(draws.mean(axis=0) - DENSITY.mean) < 5 * error)
+
+
+@pytest.fixture
+def two_rounds(monkeypatch):
+    """Rounds of 60 and 120 steps; the first counts as not mixed."""
+    measure = rounds.measure_mixing
+
+    def measured(values):
+        found = measure(values)
+        is_first = values.shape[1] == 30  # the steps that do not adapt
+        return found._replace(bulk=found.bulk + 1.0) if is_first else found
+
+    monkeypatch.setattr(rounds, "FIRST_ROUND", 60)
+    monkeypatch.setattr(rounds, "measure_mixing", measured)
+
+
+class Interrupted(Exception):
+    pass
+
+
+def interrupt_at(step):
+    def callback(state):
+        if state.step == step:
+            raise Interrupted
+
+    return callback
+
+
+# In the first round, at its end, while the second one adapts, and while it keeps draws.
+@pytest.mark.parametrize("step", [440, 460, 490, 570])
+@pytest.mark.usefixtures("two_rounds")
+def test_a_run_resumes_to_the_bit_in_every_round(tmp_path, step):
+    options = {"metrics_every": 10}
+    whole = run(**options)
+    assert whole.stages == (("flow", 400), ("corrections", 460), ("corrections", 580))
+    # One gradient per particle for each step, and for each beginning of a round.
+    assert whole.history["num_gradients"][-1] == 40 * 582
+    options |= {"checkpoint": tmp_path, "checkpoint_every": 10}
+    with pytest.raises(Interrupted):
+        run(callback=interrupt_at(step), **options)
+    again = run(**options)
+    assert again.stages == whole.stages
+    assert np.array_equal(again.particles, whole.particles)
+    for one, other in zip(again.chains, whole.chains, strict=True):
+        assert np.array_equal(one, other)
+    for name, values in whole.history.items():
+        assert np.array_equal(again.history[name], values, equal_nan=True), name
+    assert np.array_equal(again.sample(30).particles, whole.sample(30).particles)
+
+
+def test_chains_that_have_not_mixed_at_the_end_are_announced():
+    # Two modes of which a jump hits the narrow one with a probability near zero.
+    modes = jnp.array([[-40.0] * 30, [40.0] * 30])
+    scales = jnp.array([1.0, 0.01])
+
+    def log_density(x):
+        squares = jnp.sum((x - modes) ** 2, axis=1) / scales**2
+        return jnp.logaddexp(*(-0.5 * squares - 30 * jnp.log(scales)))
+
+    start = modes[jnp.arange(40) % 2] + 0.01 * np.random.default_rng(0).normal(size=(40, 30))
+    with pytest.warns(
+        nvgd.NotConvergedWarning, match=r"did not converge in 600 steps: posterior\.diagnose\(\)"
+    ):
+        posterior = run(
+            nvgd.Target(log_density, dim=30),
+            nvgd.NVGD(width=4, max_inner_steps=1),
+            initial=start,
+            num_particles=None,
+            max_steps=600,
+        )
+    diagnosis = posterior.diagnose()
+    assert diagnosis.verdict == "not yet"
+    assert "the chains have not mixed: R-hat of" in diagnosis.reason
+    assert "max_steps=2400" in diagnosis.advice
