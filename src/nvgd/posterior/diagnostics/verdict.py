@@ -18,6 +18,9 @@ MIN_PARTICLES = 8
 # A variance ratio below this belongs to a density that does not fall off.
 FLAT = 0.2
 
+# With fewer accepted jumps, particles hardly change from one mode to another.
+FEW_JUMPS = 0.002
+
 RATIOS = ("variance ratio", "variance ratio by direction", "variance ratio by coordinate")
 SHAPES = ("held-out Stein discrepancy", "kernelised Stein discrepancy")
 
@@ -86,6 +89,14 @@ def decide(
 
     if MIXING in checks:
         return diagnosis(*_of_chains(evidence, num_particles, num_steps))
+    if "stray particles" in alarms:
+        return diagnosis(
+            "diverged",
+            f"{checks['stray particles'].value:.0f} of {num_particles} particles lie where the log "
+            "density is far too low for any draw.",
+            "Start nearer (initial='laplace'), take more particles, or use all data at once, so "
+            "that corrections bring them back.",
+        )
     ratio = next((checks[name] for name in RATIOS if name in alarms), None)
     misfits = alarms & {"mean score", *RATIOS, *SHAPES}
     is_moving = "drift of the log density" in alarms
@@ -128,15 +139,7 @@ def decide(
             "Take a step size three times smaller, or start nearer with initial='laplace'.",
         )
     if "R-hat" in alarms:
-        worst = checks["R-hat"]
-        return diagnosis(
-            "multimodal disagreement",
-            f"ensembles from different starts disagree (R-hat of {worst.where} is "
-            f"{worst.value:.3g}) though each one fits the scores where it is: there are several "
-            "modes.",
-            "Do not average over them: start wider (initial='prior'), and compare the modes one "
-            "by one.",
-        )
+        return diagnosis(*_disagreement(checks["R-hat"]))
     if misfits:
         shape = next(name for name in SHAPES if name in misfits)
         return diagnosis(
@@ -184,7 +187,9 @@ def _of_chains(evidence: Evidence, num_draws: int, num_steps: int) -> tuple[Verd
             "help, write the model so that it has no narrow region there: effects in units of "
             "their scale (non-centred), other units, a tighter prior.",
         )
-    misfits = alarms & {"mean score", *RATIOS, *SHAPES}
+    if "R-hat" in alarms:
+        return _disagreement(checks["R-hat"])
+    misfits = alarms & {"mean score", "stray particles", *RATIOS, *SHAPES}
     if misfits:
         name = sorted(misfits)[0]
         where = f" along {checks[name].where}" if checks[name].where else ""
@@ -200,6 +205,16 @@ def _of_chains(evidence: Evidence, num_draws: int, num_steps: int) -> tuple[Verd
         "the chains have mixed, in the tails too, and location, variances and shape fit the "
         "scores.",
         f"Use it. {num_draws} draws were tested.",
+    )
+
+
+def _disagreement(worst: Check) -> tuple[Verdict, str, str]:
+    return (
+        "multimodal disagreement",
+        f"ensembles from different starts disagree (R-hat of {worst.where} is {worst.value:.3g}) "
+        "though each one fits the scores where it is: there are several modes.",
+        "Do not average over them: start wider (initial='prior'), and compare the modes one by "
+        "one.",
     )
 
 
@@ -257,6 +272,12 @@ def _cautions(evidence: Evidence, num_particles: int) -> tuple[str, ...]:
         cautions.append(
             "Modes that no particle has found are not seen: diagnose(num_replicates=3) compares "
             "runs from other starts."
+        )
+    jumps = evidence.checks.get("share of accepted jumps")
+    if jumps is not None and jumps.value < FEW_JUMPS:
+        cautions.append(
+            f"Only {jumps.value:.1%} of the jumps were accepted: separate modes, if there are any, "
+            "may have wrong weights."
         )
     if num_particles < 50:
         cautions.append("With fewer than 50 particles only gross errors are seen.")
