@@ -25,6 +25,7 @@ from benchmarks.trust.references import reference, reference_directory
 from nvgd._support.errors import InputError, check_count, check_seed
 from nvgd._support.files import output_directory, write_atomically
 from nvgd._support.tables import align
+from nvgd.posterior.summary import Summary
 
 Record = dict[str, Any]
 
@@ -91,7 +92,7 @@ def _measure(model: TrustModel, judge: Judge, seed: int) -> Record:
     posterior = nvgd.sample(target, seed=seed, progress=False)
     jax.block_until_ready(posterior.particles)
     seconds, cpu_seconds = time.perf_counter() - started, time.process_time() - started_cpu
-    judgement = judge(posterior.draws, _stated_errors(posterior))
+    judgement = judge(posterior.draws, _stated(posterior))
     return {
         "model": model.name,
         "dim": target.dim,
@@ -107,10 +108,10 @@ def _measure(model: TrustModel, judge: Judge, seed: int) -> Record:
     }
 
 
-def _stated_errors(posterior: nvgd.Posterior) -> dict[str, float] | None:
-    """Stated errors of the means; None if the posterior has none, as after a divergence."""
-    errors = posterior.summary()["mc_error"]
-    return errors if np.all(np.isfinite(list(errors.values()))) else None
+def _stated(posterior: nvgd.Posterior) -> Summary | None:
+    """Stated means and errors; None if there are none, as after a divergence."""
+    summary = posterior.summary()
+    return summary if np.all(np.isfinite(summary.columns["mc_error"])) else None
 
 
 def _plain(judgement: Judgement) -> Record:

@@ -15,6 +15,7 @@ from scipy.stats import kurtosis, norm
 
 import nvgd
 from benchmarks.trust.references import Reference
+from nvgd.posterior.summary import Summary
 from nvgd.targets.positions import element_name
 
 # Draws of the headline energy distance, and most draws of the other one.
@@ -42,12 +43,12 @@ class Judgement:
     """Errors of one sample; infinite if the sample is not finite."""
 
     energy: float
-    """Energy distance of at most 256 draws, as a multiple of that of as many exact draws.
+    """Energy distance of the draws, at most 2000 of them, as a multiple of that of 256 exact draws.
 
     Scalars are first transformed to normal scores by their ranks in the reference.
     """
     energy_all: float
-    """The same for at most 2000 draws."""
+    """The same as a multiple of that of as many exact draws."""
     sd_ratio: Worst
     """Standard deviation over that of the reference, furthest from one on a log scale.
 
@@ -112,29 +113,30 @@ class Judge:
         self._exact_energies: dict[int, np.ndarray] = {}
         self._exact_marginals: dict[int, tuple[float, float]] = {}
 
-    def __call__(
-        self, draws: Mapping[str, Any], mc_error: Mapping[str, float] | None = None
-    ) -> Judgement:
+    def __call__(self, draws: Mapping[str, Any], summary: Summary | None = None) -> Judgement:
         """Judge draws by name, with any leading axes.
 
         Arguments:
-            mc_error: stated standard errors of the means, by name of the scalar; those of
-                independent draws if omitted.
+            summary: stated means and their standard errors; those of independent draws if omitted.
         """
         columns = self._columns(draws)[:, self._is_judged]
         if not np.all(np.isfinite(columns)):
             return DIVERGED
         num = len(columns)
-        stated = columns.std(axis=0) / num**0.5
-        if mc_error is not None:
-            stated = np.array([mc_error[name] for name in self._judged_names])
-        errors = np.abs(columns.mean(axis=0) - self._mean) / np.hypot(stated, self._error)
+        means, stated = columns.mean(axis=0), columns.std(axis=0) / num**0.5
+        if summary is not None:
+            means, stated = (
+                np.array([summary[column][name] for name in self._judged_names])
+                for column in ("mean", "mc_error")
+            )
+        errors = np.abs(means - self._mean) / np.hypot(stated, self._error)
         sd_ratios, shifts = self._marginals(columns)
+        energy = self._energy(columns)
         exact_energies = self._energies_of_exact(min(num, NUM_FEW))
         exact_sd_ratio, exact_shift = self._exact_worst(min(num, NUM_MANY))
         return Judgement(
-            energy=self._energy_ratio(columns, NUM_FEW),
-            energy_all=self._energy_ratio(columns, NUM_MANY),
+            energy=energy / float(exact_energies.mean()),
+            energy_all=energy / float(self._energies_of_exact(min(num, NUM_MANY)).mean()),
             sd_ratio=self._worst(sd_ratios, _log_size(sd_ratios)),
             quantile_shift=self._worst(shifts, shifts),
             mean_error=self._worst(errors, errors),
@@ -161,12 +163,13 @@ class Judge:
             scores[:, i] = norm.ppf(np.interp(values, ordered, levels))
         return scores
 
-    def _energy_ratio(self, columns: np.ndarray, most: int) -> float:
-        num = min(len(columns), most)
+    def _energy(self, columns: np.ndarray) -> float:
+        """Energy distance of evenly selected draws."""
+        num = min(len(columns), NUM_MANY)
         chosen = np.linspace(0, len(columns) - 1, num).round().astype(int)
         scores = jnp.asarray(self._scores(columns[chosen]), jnp.float32)
         energies = [float(measure.energy_distance(scores)) for measure in self._measures]
-        return float(np.mean(energies) / self._energies_of_exact(num).mean())
+        return float(np.mean(energies))
 
     def _energies_of_exact(self, num: int) -> np.ndarray:
         """Energy distances of samples of `num` draws, each of one half, from the other half."""

@@ -27,13 +27,14 @@ class Chains(NamedTuple):
         return np.swapaxes(self.positions[:, times], 0, 1)
 
     def thinned(self) -> "Chains":
-        """About as many states as are independent of each other, in the slowest coordinate.
+        """About as many states as are independent of each other, in most coordinates.
 
-        At least `FEWEST_DRAWS` per chain, if there are so many, and at most `MOST_DRAWS` in all.
+        Errors of means account for the correlation that is left in slow coordinates. At least
+        `FEWEST_DRAWS` per chain, if there are so many, and at most `MOST_DRAWS` in all.
         """
         num_chains, length, _ = self.positions.shape
         columns = np.concatenate([self.positions, self.log_densities[:, :, None]], axis=2)
-        time = float(np.max(autocorrelation_times(columns)))
+        time = float(np.median(autocorrelation_times(columns)))
         wanted = np.clip(round(length / time), min(FEWEST_DRAWS, length), length)
         wanted = max(min(int(wanted), MOST_DRAWS // num_chains), 1)
         return self.every(-(-length // wanted))

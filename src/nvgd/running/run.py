@@ -1,7 +1,6 @@
 """A run in progress: compiled chunks of steps, their records, and the final status."""
 
 import contextlib
-import re
 import time
 from typing import Any
 
@@ -14,6 +13,7 @@ from nvgd._support.devices import Placement
 from nvgd.flow.movers.reborn import onto_nearest
 from nvgd.flow.stage import StageRecord, StepInfo
 from nvgd.posterior.chains import Chains
+from nvgd.running import faults
 from nvgd.running.callbacks import Monitor
 from nvgd.running.chunks import CAPACITY, Steps, advance
 from nvgd.running.history import History
@@ -90,13 +90,9 @@ class Run:
         except KeyboardInterrupt:
             if jax.process_count() > 1 or not self.num_steps:
                 raise
-            self.status = (
-                f"stopped by Ctrl-C after step {self.num_steps} of {self.length.end}; the "
-                "particles of that step are returned."
-            )
             if saver is not None:
                 saver.write(self, watch)
-                self.status += " The same call resumes from there."
+            self.status = faults.interrupted(self.num_steps, self.length.end, saver is not None)
 
     def _go(self, watch: Monitor, saver: Any, progress: Progress) -> None:
         step, length = self.num_steps, 1
@@ -170,13 +166,9 @@ class Run:
                 )
                 chunk = advance(steps, self.active.state, self.previous, shares, length)
         except (jax.errors.JaxRuntimeError, ValueError) as error:
-            if jax.process_count() > 1 or not step or not _is_from_callback(error):
+            if jax.process_count() > 1 or not step or not faults.is_from_callback(error):
                 raise
-            self.status = (
-                f"stopped between steps {step} and {step + length}: the log density raised an "
-                f"error ({_last_line(error)}); the particles of step {step} are returned. Fix it "
-                "and run again; with checkpoint= the run resumes from its last checkpoint."
-            )
+            self.status = faults.raised(step, length, error)
             return
         tried = len(chunk.infos.log_density)
         self.active, self.previous = self.active._replace(state=chunk.state), chunk.previous
@@ -245,22 +237,14 @@ class Run:
             # The previous step moved the particles there; this one evaluated their scores.
             self._blame_log_density(step - 1, int(info.num_faulty_scores))
             return
-        self.status = (
-            f"stopped at step {step}: the move made {int(info.num_faulty_moves)} of "
-            f"{self._num_particles} particles non-finite; the particles of step {step - 1} "
-            "are returned. Try a smaller step size."
-        )
+        num_faulty = int(info.num_faulty_moves)
+        self.status = faults.moved_nowhere(step, num_faulty, self._num_particles)
 
     def _blame_log_density(self, step: int, faulty: int) -> None:
         self.active = self.active._replace(state=self.previous)
         if self.thin is not None:
             del self.kept[self.num_steps // self.thin :]
-        self.status = (
-            f"stopped at step {step}: the log density or its gradient is not finite at {faulty} of "
-            f"{self._num_particles} particles; the particles of step {self.num_steps} are "
-            "returned. Try a smaller step size, check the log density far from its mode, or write "
-            "it in unconstrained coordinates (log of a scale, logit of a probability)."
-        )
+        self.status = faults.not_finite(step, faulty, self._num_particles, self.num_steps)
 
     @property
     def _num_particles(self) -> int:
@@ -306,18 +290,6 @@ class Run:
     def whole_active(self) -> Active:
         """The active stage with its state, gathered so that every process can read it."""
         return self.active._replace(state=self.whole_state())
-
-
-def _is_from_callback(error: Exception) -> bool:
-    """Whether a callback raised the error; only the user's log density has callbacks."""
-    return "callback" in str(error).lower()
-
-
-def _last_line(error: Exception) -> str:
-    """The final line of a Python traceback inside an XLA error message."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    raised = [line for line in lines if re.match(r"[\w.]*(Error|Exception|Interrupt)\b", line)]
-    return (raised or lines or [type(error).__name__])[-1][:200]
 
 
 def padded(taken: PyTree, capacity: int) -> PyTree:
