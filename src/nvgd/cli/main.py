@@ -61,8 +61,9 @@ COMMANDS = Group(
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code.
 
-    0: success; 1: a file could not be written; 2: wrong input; 130: Ctrl-C; 141: standard output was closed early, as in
-    `nvgd plot DIRECTORY | head`. `--help` and `--version` raise `SystemExit(0)` after printing.
+    0: success; 1: a file could not be written; 2: wrong input; 130: Ctrl-C; 141: standard output
+    was closed early, as in `nvgd plot DIRECTORY | head`. `--help` and `--version` raise
+    `SystemExit(0)` after printing.
     """
     try:
         command = parse(

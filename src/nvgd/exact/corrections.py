@@ -5,19 +5,17 @@ the target are good starting points for Markov chains, and their spread is the p
 chains otherwise need a long warm-up to find. The chains soon forget the remaining bias.
 """
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
+from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from nvgd._support.compilation import quickly_compiled
-from nvgd._support.random_bits import random_numbers
 from nvgd.exact.adaptation import Adapted, adapt
-from nvgd.exact.jumps import NUM_UNIFORMS, Jumps
-from nvgd.exact.local_steps import DEVIATION, log_ratio, log_roughness
-from nvgd.flow.coordinates.base import AbstractCoordinates, AbstractFrame
+from nvgd.exact.chain_steps import CorrectionState, Proposal, adopt, decide, propose
+from nvgd.flow.coordinates.base import AbstractCoordinates
 from nvgd.flow.stage import (
     AbstractStage,
     StepInfo,
@@ -27,12 +25,6 @@ from nvgd.flow.stage import (
 from nvgd.targets.scores import Scores
 from nvgd.targets.target import Target, evaluate
 
-# Rate at which momentum decays, per unit of step size.
-FRICTION = 0.5
-# Period of the jumps, in steps.
-JUMP_EVERY = 10
-# Steps of a common size and steps of local sizes alternate in blocks of this length.
-BLOCK = 10
 # Target acceptance rate, and the rate at which the step size adapts to it.
 ACCEPTANCE = 0.8
 ADAPTATION = 0.1
@@ -42,53 +34,6 @@ NUM_FITS = 10
 # Most states of the chains that are kept, and most numbers that these consist of.
 MOST_KEPT = 64
 MOST_NUMBERS = 2**26
-# Streams of a step's key.
-PROPOSAL_STREAM = 0
-
-
-class Proposal(NamedTuple):
-    """Where the next step evaluates the target, and what it needs to accept or reject."""
-
-    positions: Float[Array, "n d"]
-    here: Float[Array, "n d"]
-    """The particles in the frame's coordinates."""
-    scores: Float[Array, "n d"]
-    """Their scores in these coordinates."""
-    momenta: Float[Array, "n d"]
-    """Refreshed momenta, at the start of the step."""
-    midway: Float[Array, "n d"]
-    """Momenta after the first half-step of the leapfrog integrator."""
-    log_sizes: Float[Array, " n"]
-    threshold: Float[Array, " n"]
-    """The proposal is accepted if the log acceptance ratio exceeds this number."""
-    is_local: Bool[Array, ""]
-    is_jump: Bool[Array, ""]
-
-
-class CorrectionState(NamedTuple):
-    """State of the chains, with what is adapted to them."""
-
-    particles: Float[Array, "n d"]
-    step: Int[Array, ""]
-    log_densities: Float[Array, " n"]
-    scores: Float[Array, "n d"]
-    momenta: Float[Array, "n d"]
-    """Momenta in the frame's coordinates."""
-    num_rejections: Int[Array, " n"]
-    """Number of consecutive rejections up to now."""
-    log_size: Float[Array, ""]
-    """Log of the ensemble's step size ε."""
-    frame: AbstractFrame
-    """The coordinates of the proposal."""
-    jumps: Jumps
-    """The density of jumps, in these coordinates."""
-    proposal: Proposal
-    adapted: Adapted
-    """Coordinates and jumps of the next proposal."""
-    acceptance: Float[Array, ""]
-    """Mean acceptance probability of the last leapfrog step."""
-    jump_acceptance: Float[Array, ""]
-    """Mean acceptance probability of the last jump; 0 before the first jump."""
 
 
 class Corrections(AbstractStage):
@@ -195,11 +140,11 @@ class Corrections(AbstractStage):
         """Accept or reject the proposals, adapt the step size, and make the next proposals."""
         del view
         is_jump = state.proposal.is_jump
-        moved, chance = _decide(state, found.masked())
+        moved, chance = decide(state, found.masked())
         change = jnp.where(
             self.is_adapting(state.step) & ~is_jump, ADAPTATION * (chance - ACCEPTANCE), 0.0
         )
-        moved = _adopt(moved)._replace(
+        moved = adopt(moved)._replace(
             step=state.step + 1,
             log_size=state.log_size + change,
             acceptance=jnp.where(is_jump, state.acceptance, chance),
@@ -253,92 +198,5 @@ def _begun(
         acceptance=zero,
         jump_acceptance=zero,
     )
-    state = _adopt(state)
+    state = adopt(state)
     return state._replace(proposal=propose(state, jnp.array(0), jnp.array(True), key))
-
-
-def _adopt(state: CorrectionState) -> CorrectionState:
-    """Use what was adapted for the next proposal, and replace stray and stuck particles."""
-    adapted = state.adapted
-    own = jnp.arange(len(state.particles))
-    source = jnp.where(adapted.is_new, adapted.source, own)
-    return state._replace(
-        particles=state.particles[source],
-        log_densities=state.log_densities[source],
-        scores=state.scores[source],
-        num_rejections=state.num_rejections[source],
-        frame=adapted.frame,
-        jumps=adapted.jumps,
-        adapted=adapted._replace(is_new=jnp.array(False)),
-    )
-
-
-def propose(
-    state: CorrectionState, number: Int[Array, ""], is_new_frame: Bool[Array, ""], key: PRNGKeyArray
-) -> Proposal:
-    """A leapfrog step with refreshed momenta, or a jump.
-
-    Arguments:
-        number: number of corrections so far.
-        is_new_frame: whether the momenta belong to an earlier frame, so that they are drawn anew.
-    """
-    key = jax.random.fold_in(key, state.step)
-    particles = state.particles
-    num_particles, dim = particles.shape
-    num_uniforms = 1 + NUM_UNIFORMS
-    noise, uniforms = random_numbers(
-        key, num_particles, dim + 1, num_uniforms, particles.dtype, PROPOSAL_STREAM
-    )
-    noise, size_noise = noise[:, :dim], noise[:, dim]
-    is_jump = (number % JUMP_EVERY == JUMP_EVERY - 1) & ~is_new_frame
-    is_local = (number // BLOCK) % 2 == 1
-    here, scores = state.frame.express(particles, state.scores)
-    local = DEVIATION * size_noise - log_roughness(scores)
-    log_sizes = state.log_size + jnp.where(is_local, local, 0.0)
-    sizes = jnp.exp(log_sizes)[:, None]
-    kept = jnp.exp(-FRICTION * sizes)
-    momenta = kept * state.momenta + jnp.sqrt(1 - kept**2) * noise
-    # A jump leaves the momenta alone, so that its noise is used once.
-    momenta = jnp.where(is_new_frame, noise, jnp.where(is_jump, state.momenta, momenta))
-    midway = momenta + 0.5 * sizes * scores
-    there = jnp.where(is_jump, state.jumps.draw(noise, uniforms[:, 1:]), here + sizes * midway)
-    return Proposal(
-        state.frame.restore(there),
-        here,
-        scores,
-        momenta,
-        midway,
-        log_sizes,
-        jnp.log(uniforms[:, 0]),
-        is_local,
-        is_jump,
-    )
-
-
-def _decide(state: CorrectionState, found: Scores) -> tuple[CorrectionState, Float[Array, ""]]:
-    """The chains after acceptance or rejection, and the mean acceptance probability."""
-    proposal, frame = state.proposal, state.frame
-    here, is_jump = proposal.here, proposal.is_jump
-    there, scores = frame.express(proposal.positions, found.scores)
-    sizes = jnp.exp(proposal.log_sizes)[:, None]
-    momenta = proposal.midway + 0.5 * sizes * scores
-    gain = found.log_densities - state.log_densities
-    gain += frame.log_volumes(there) - frame.log_volumes(here)
-    local = log_ratio(proposal.log_sizes, state.log_size, proposal.scores, scores)
-    leapt = 0.5 * jnp.sum(proposal.momenta**2 - momenta**2, axis=1)
-    leapt += jnp.where(proposal.is_local, local, 0.0)
-    jumped = state.jumps.log_densities(here) - state.jumps.log_densities(there)
-    gain += jnp.where(is_jump, jumped, leapt)
-    # NaN: the log density is finite at neither position, or the step diverged.
-    gain = jnp.where(jnp.isnan(gain), -jnp.inf, gain)
-    is_accepted = proposal.threshold < gain
-    rows = is_accepted[:, None]
-    state = state._replace(
-        particles=jnp.where(rows, proposal.positions, state.particles),
-        log_densities=jnp.where(is_accepted, found.log_densities, state.log_densities),
-        scores=jnp.where(rows, found.scores, state.scores),
-        momenta=jnp.where(is_jump, proposal.momenta, jnp.where(rows, momenta, -proposal.momenta)),
-        num_rejections=jnp.where(is_accepted, 0, state.num_rejections + 1),
-    )
-    chance = jnp.mean(jnp.exp(jnp.minimum(gain, 0.0)))
-    return state, chance.astype(there.dtype)

@@ -1,7 +1,6 @@
 """The result of a run."""
 
 import dataclasses
-import functools
 import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -9,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array
 
 from nvgd._support.errors import (
     InputError,
@@ -19,170 +18,24 @@ from nvgd._support.errors import (
     check_names,
     check_seed,
 )
-from nvgd.flow.particle_flow import ParticleFlow
-from nvgd.flow.stage import StageRecord
-from nvgd.posterior.chains import Chains
 from nvgd.posterior.diagnostics.diagnose import diagnose
 from nvgd.posterior.diagnostics.verdict import Diagnosis
 from nvgd.posterior.expectations import Expectation, expectation
+from nvgd.posterior.record import RunRecord
 from nvgd.posterior.saving import save
 from nvgd.posterior.summary import Summary, independent_groups, summarise
-from nvgd.targets.models import Labels
-from nvgd.targets.target import Target
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
-class Posterior:
-    """Draws and particles that represent the target, with the record of their run.
+class Posterior(RunRecord):
+    """What `sample` returns: draws by name, and what can be done with them.
 
-    Attributes:
-        particles: flat, in unconstrained space, shape (n, dim): those of the flow, if they agree
-            with the chains of the corrections, or the last states of these chains.
-        history: one array per quantity, one entry per step: `log_density` (mean over particles),
-            `step_norm`, `num_gradients` (cumulative) and quantities of the stage, such as
-            `stein_discrepancy` (on held-out particles), `inner_steps` and `acceptance`; NaN, or 0
-            for counts, where a stage does not measure a quantity.
-        metrics: the user's metrics by name, and under `step` the steps at which they were
-            evaluated.
-        status: "completed", or a sentence that says why and where the run stopped early.
-        num_kept: number of states of a thinned run that `particles` holds, concatenated; 1 without
-            thinning.
-        method: the flow's name.
-        num_steps: number of steps taken.
-        stages: the stages of the run, as pairs of a kind, "flow" or "corrections", and the step at
-            which the stage ended.
-        target: the sampled target; None in a posterior that was loaded without it.
-        flow: the flow of the run; None in a loaded posterior.
-        state: the state of the last stage after its last good step; None in a loaded posterior.
-            Of a run that ended with corrections, a `CorrectionState` with the chains.
-        flow_state: the state at the end of the flow, whatever followed it;
-            `flow_state.direction.witness` is NVGD's network. None in a loaded posterior, or if the
-            run was resumed after its flow.
-        replicate: particles of an independent run from other starting particles; its argument
-            tells replicates apart. None in a loaded posterior.
-        stored: contents of the file that replace the target's in a loaded posterior.
-        chains: the chains of the corrections in unconstrained space, thinned, with their log
-            densities and scores; None if there were no corrections.
-        notes: what a person should know about a run that went on after a fault.
-        extend: further draws of the chains; None without chains, and in a loaded posterior.
+    `draws` are in constrained space, one array of shape (chain, draw, …) per name; `particles` are
+    flat and unconstrained. `RunRecord` lists the other attributes.
     """
-
-    particles: Float[Array, "n d"]
-    history: dict[str, np.ndarray]
-    metrics: dict[str, np.ndarray]
-    status: str
-    num_kept: int
-    method: str
-    num_steps: int
-    target: Target | None = None
-    flow: ParticleFlow | None = None
-    state: Any = None
-    replicate: Callable[[int], np.ndarray] | None = None
-    stored: dict[str, Any] | None = None
-    stages: tuple[StageRecord, ...] = ()
-    flow_state: Any = None
-    chains: Chains | None = None
-    notes: tuple[str, ...] = ()
-    extend: Callable[[int, int], Chains] | None = None
-
-    @property
-    def completed(self) -> bool:
-        """Whether every step of the run was taken."""
-        return self.status == "completed"
-
-    def known_target(self, purpose: str) -> Target:
-        """The target; raises an `InputError` if the posterior was loaded without it."""
-        if self.target is None:
-            raise InputError(
-                f"{purpose} needs the target: pass it to nvgd.load(path, target=target)."
-            )
-        return self.target
-
-    @functools.cached_property
-    def draws(self) -> dict[str, Array]:
-        """Draws in constrained space, one array of shape (chain, draw, …) per name of the model.
-
-        Where corrections ran, their chains, thinned so that successive draws are nearly
-        independent. Otherwise the particles: one chain of them, or in a thinned run one chain per
-        particle.
-        """
-        if self.target is None:
-            assert self.stored is not None
-            return self.stored["draws"]
-        shown = self.target.present(jnp.asarray(self._flat_positions))
-        return {name: self.by_chain(values) for name, values in shown.items()}
-
-    @property
-    def _flat_log_densities(self) -> Float[np.ndarray, " m"] | None:
-        """Log density of every draw, chain after chain; None if all data cannot be read again."""
-        if self.chains is not None:
-            return self.chains.log_densities.ravel()
-        return (
-            self._chain_after_chain(self.log_densities_and_scores[0]) if self.has_scores else None
-        )
-
-    @property
-    def _flat_scores(self) -> Float[np.ndarray, "m d"] | None:
-        """Score of every draw, chain after chain; None if all data cannot be read again."""
-        if self.chains is not None:
-            return self.chains.scores.reshape(-1, self.particles.shape[1])
-        return (
-            self._chain_after_chain(self.log_densities_and_scores[1]) if self.has_scores else None
-        )
-
-    @property
-    def _flat_positions(self) -> Float[np.ndarray, "m d"]:
-        """The draws as flat positions in unconstrained space, chain after chain."""
-        if self.chains is not None:
-            return self.chains.positions.reshape(-1, self.particles.shape[1])
-        return self._chain_after_chain(np.asarray(self.particles))
-
-    def _chain_after_chain(self, values: np.ndarray) -> np.ndarray:
-        """Values of the particles, of which a thinned run holds one state after another."""
-        by_time = values.reshape(self.num_kept, -1, *values.shape[1:])
-        return np.swapaxes(by_time, 0, 1).reshape(values.shape)
-
-    def by_chain(self, values: Any) -> Any:
-        """Values of the draws, chain after chain, with leading axes chain and draw."""
-        if self.chains is not None:
-            num_draws = self.chains.positions.shape[1]
-        else:
-            num_draws = len(values) if self.num_kept == 1 else self.num_kept
-        return values.reshape(-1, num_draws, *values.shape[1:])
-
-    @functools.cached_property
-    def log_densities_and_scores(
-        self,
-    ) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, "n d"]]:
-        """Log density and score of every particle, from one pass over all data."""
-        if not self.has_scores:
-            raise InputError(
-                "this needs a pass over all data, which an iterator or generator does not allow "
-                "after the run: give BatchStream a list or a data loader."
-            )
-        if self.target is None:
-            assert self.stored is not None
-            return self.stored["log_densities"], self.stored["scores"]
-        log_densities, scores = self.target.on_all_data(self.particles)
-        return np.asarray(log_densities), np.asarray(scores)
-
-    @property
-    def has_scores(self) -> bool:
-        """Whether scores from all data are stored, or can be computed."""
-        if self.target is None:
-            return self.stored is not None and "scores" in self.stored
-        return self.target.can_use_all_data
-
-    @property
-    def labels(self) -> Labels:
-        """Names of the draws' axes and of the entries along them."""
-        if self.target is not None:
-            return self.target.model.labels()
-        assert self.stored is not None
-        return self.stored["labels"]
 
     def summary(
         self, quantiles: Sequence[float] = (0.05, 0.5, 0.95), *, mc_error: bool = True
@@ -198,8 +51,8 @@ class Posterior:
                 corrections they need one gradient per particle on all data. Errors are NaN if
                 False, or if all data cannot be read again.
         """
-        scores = self._flat_scores if mc_error else None
-        return summarise(self.draws, self._flat_positions, scores, quantiles)
+        scores = self.flat_scores if mc_error else None
+        return summarise(self.draws, self.flat_positions, scores, quantiles)
 
     def expectation(self, function: Callable[[dict[str, Array]], Any]) -> Expectation:
         """The posterior mean of a function of the parameters, with its standard error.
@@ -218,7 +71,7 @@ class Posterior:
         flat = {name: values.reshape(-1, *values.shape[2:]) for name, values in self.draws.items()}
         num_chains, num_draws = next(iter(self.draws.values())).shape[:2]
         groups = independent_groups(num_chains, num_draws)
-        return expectation(function, flat, self._flat_positions, self._flat_scores, groups)
+        return expectation(function, flat, self.flat_positions, self.flat_scores, groups)
 
     def diagnose(self, *, num_replicates: int = 0) -> Diagnosis:
         """Check whether the run worked; `print` shows the verdict and its measures.
@@ -307,7 +160,7 @@ class Posterior:
         """
         check_seed(seed)
         target = self.known_target("predict")
-        positions = jax.vmap(target.structure)(jnp.asarray(self._flat_positions))
+        positions = jax.vmap(target.structure)(jnp.asarray(self.flat_positions))
         predicted = target.model.predict(jax.random.key(seed), positions, *args, **kwargs)
         if predicted is None:
             raise InputError(
@@ -333,9 +186,9 @@ class Posterior:
 
         return to_arviz(
             self.draws,
-            self._flat_log_densities,
+            self.flat_log_densities,
             self.target,
-            jnp.asarray(self._flat_positions),
+            jnp.asarray(self.flat_positions),
             by_chain=self.by_chain,
             labels=self.labels,
             attributes={name: getattr(self, name) for name in ("method", "num_steps", "status")},

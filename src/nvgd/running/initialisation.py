@@ -11,10 +11,10 @@ from nvgd.running.pathfinder import AnchorStart, Laplace
 from nvgd.running.starts import AbstractStart, OwnStart, PriorStart
 from nvgd.targets.target import Target, evaluate
 
-# Particles by default, and in more than `MANY_DIMENSIONS` dimensions, such as those of neural
-# networks, where every particle is costly.
+# Particles by default, and in more than `MANY_DIMENSIONS` dimensions: there, correlations between
+# coordinates could not be fitted to the larger number either, and every particle is costly.
 DEFAULT_NUM_PARTICLES = 256
-MANY_DIMENSIONS = 512
+MANY_DIMENSIONS = 200
 FEW_PARTICLES = 100
 
 # Most draws per starting particle; the same limit as in NumPyro.

@@ -2,7 +2,6 @@
 
 import contextlib
 import functools
-import re
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -18,7 +17,7 @@ from nvgd._support.processes import agreed
 from nvgd.flow.movers.reborn import onto_nearest
 from nvgd.flow.stage import StageRecord, StepInfo
 from nvgd.posterior.chains import Chains
-from nvgd.posterior.diagnostics.verdict import INTERRUPTED, RAISED
+from nvgd.running import faults
 from nvgd.running.callbacks import Monitor
 from nvgd.running.chunks import CAPACITY, Chunk, Steps, advance
 from nvgd.running.history import History
@@ -97,16 +96,13 @@ class Run:
         except KeyboardInterrupt:
             if jax.process_count() > 1 or not self.num_steps:
                 raise
-            self.status = (
-                f"{INTERRUPTED} after step {self.num_steps} of {self.length.end}; the particles of "
-                "that step are returned."
-            )
-        is_stopped = INTERRUPTED in self.status or RAISED in self.status
+            self.status = faults.interrupted(self.num_steps, self.length.end)
+        is_stopped = faults.can_go_on(self.status)
         # Also at the end of the run: what follows can be interrupted, too.
         if saver is not None and (is_stopped or self.status == "completed"):
             is_written = saver.write(self, watch)
             if is_stopped and is_written:
-                self.status += " The same call resumes from there."
+                self.status += f" {faults.RESUMES}"
 
     def _go(self, watch: Monitor, saver: Any, progress: Progress) -> None:
         step, length = self.num_steps, 1
@@ -218,13 +214,10 @@ class Run:
 
     def _is_of_log_density(self, error: Exception) -> bool:
         """Whether the log density raised this error, and there is a state to return."""
-        return jax.process_count() == 1 and self.num_steps > 0 and _is_from_callback(error)
+        return jax.process_count() == 1 and self.num_steps > 0 and faults.is_from_callback(error)
 
     def _stop_for(self, error: Exception) -> None:
-        self.status = (
-            f"stopped after step {self.num_steps}: the log density {RAISED} ({_last_line(error)}); "
-            "the particles of that step are returned. Fix it and run again."
-        )
+        self.status = faults.raised(self.num_steps, error)
 
     def _record(self, step: int, chunk: Chunk) -> None:
         """Move to the end of a chunk that began after `step`."""
@@ -302,22 +295,14 @@ class Run:
             # The previous step moved the particles there; this one evaluated their scores.
             self._blame_log_density(step - 1, int(info.num_faulty_scores))
             return
-        self.status = (
-            f"stopped at step {step}: the move made {int(info.num_faulty_moves)} of "
-            f"{self._num_particles} particles non-finite; the particles of step {step - 1} "
-            "are returned. Try a smaller step size."
-        )
+        num_faulty = int(info.num_faulty_moves)
+        self.status = faults.moved_nowhere(step, num_faulty, self._num_particles)
 
     def _blame_log_density(self, step: int, faulty: int) -> None:
         self.active = self.active._replace(state=self.previous)
         if self.thin is not None:
             del self.kept[self.num_steps // self.thin :]
-        self.status = (
-            f"stopped at step {step}: the log density or its gradient is not finite at {faulty} of "
-            f"{self._num_particles} particles; the particles of step {self.num_steps} are "
-            "returned. Try a smaller step size, check the log density far from its mode, or write "
-            "it in unconstrained coordinates (log of a scale, logit of a probability)."
-        )
+        self.status = faults.not_finite(step, faulty, self._num_particles, self.num_steps)
 
     @property
     def _num_particles(self) -> int:
@@ -378,18 +363,6 @@ def _longest(take: Callable[[int], Chunk], length: int) -> Chunk | None:
         except CALLBACK_ERRORS:
             bad = middle
     return longest
-
-
-def _is_from_callback(error: Exception) -> bool:
-    """Whether a callback raised the error; only the user's log density has callbacks."""
-    return "callback" in str(error).lower()
-
-
-def _last_line(error: Exception) -> str:
-    """The final line of a Python traceback inside an XLA error message."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    raised = [line for line in lines if re.match(r"[\w.]*(Error|Exception|Interrupt)\b", line)]
-    return (raised or lines or [type(error).__name__])[-1][:200]
 
 
 def padded(taken: PyTree, capacity: int) -> PyTree:

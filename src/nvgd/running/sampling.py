@@ -91,7 +91,7 @@ def sample(
         dim: length of the position, if `target` is a log density of a flat vector.
         example: a position, if `target` is a log density of a pytree.
         num_particles: number of particles. If omitted, as many as `initial` holds, or 256; 100 in
-            more than 512 dimensions.
+            more than 200 dimensions.
         num_steps: number of steps, or "auto": a run with corrections ends when their chains have
             mixed, other runs when the held-out Stein discrepancy has stayed at the noise level of
             an exact sample for several checks in a row. If omitted, "auto" for runs with

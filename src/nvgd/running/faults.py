@@ -1,0 +1,56 @@
+"""Why a run stopped, in a sentence."""
+
+import re
+
+from nvgd.posterior.diagnostics.verdict import INTERRUPTED, RAISED
+
+# What follows if there is a checkpoint of that step.
+RESUMES = "The same call resumes from there."
+
+
+def raised(step: int, error: Exception) -> str:
+    """The log density raised an error in the step after `step`."""
+    return (
+        f"stopped after step {step}: the log density {RAISED} ({_last_line(error)}); the particles "
+        "of that step are returned. Fix it and run again."
+    )
+
+
+def moved_nowhere(step: int, num_faulty: int, num_particles: int) -> str:
+    """A move made particles non-finite."""
+    return (
+        f"stopped at step {step}: the move made {num_faulty} of {num_particles} particles "
+        f"non-finite; the particles of step {step - 1} are returned. Try a smaller step size."
+    )
+
+
+def not_finite(step: int, num_faulty: int, num_particles: int, last_good: int) -> str:
+    """The log density is not finite where particles went."""
+    return (
+        f"stopped at step {step}: the log density or its gradient is not finite at {num_faulty} of "
+        f"{num_particles} particles; the particles of step {last_good} are returned. Try a smaller "
+        "step size, check the log density far from its mode, or write it in unconstrained "
+        "coordinates (log of a scale, logit of a probability)."
+    )
+
+
+def interrupted(step: int, end: int) -> str:
+    """Ctrl-C."""
+    return f"{INTERRUPTED} after step {step} of {end}; the particles of that step are returned."
+
+
+def can_go_on(status: str) -> bool:
+    """Whether the run was stopped from outside, in a state from which it can go on."""
+    return INTERRUPTED in status or RAISED in status
+
+
+def is_from_callback(error: Exception) -> bool:
+    """Whether a callback raised the error; only the user's log density has callbacks."""
+    return "callback" in str(error).lower()
+
+
+def _last_line(error: Exception) -> str:
+    """The final line of a Python traceback inside an XLA error message."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    raised = [line for line in lines if re.match(r"[\w.]*(Error|Exception|Interrupt)\b", line)]
+    return (raised or lines or [type(error).__name__])[-1][:200]
