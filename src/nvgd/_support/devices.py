@@ -197,17 +197,6 @@ class Placement:
 
         return jax.tree.map(gather, tree)
 
-    def agreed(self, number: int) -> int:
-        """Process 0's value of `number`, for decisions on which all processes must agree.
-
-        Such decisions may depend on clocks, which differ between processes.
-        """
-        if jax.process_count() == 1:
-            return number
-        from jax.experimental.multihost_utils import broadcast_one_to_all
-
-        return int(broadcast_one_to_all(np.int64(number)))
-
     def _spec(self, axis: str) -> PartitionSpec:
         return PartitionSpec(axis) if self.size(axis) > 1 else PartitionSpec()
 

@@ -6,10 +6,13 @@ import re
 import sys
 import traceback
 from collections.abc import Iterator
+from pathlib import Path
 
 import jax
+import numpy as np
 
 from nvgd._support.errors import InputError, first_line
+from nvgd._support.files import locked
 
 # A process that sends no heartbeat for this long counts as lost.
 HEARTBEAT_SECONDS = 20
@@ -66,6 +69,34 @@ def join(coordinator: str | None, num_processes: int | None, process_id: int | N
 def is_first_process() -> bool:
     """Whether this is process 0, which writes files and prints."""
     return jax.process_index() == 0
+
+
+def agreed(number: int) -> int:
+    """Process 0's value of `number`, for decisions on which all processes must agree.
+
+    Such decisions may depend on clocks and files, which differ between processes.
+    """
+    if jax.process_count() == 1:
+        return number
+    from jax.experimental.multihost_utils import broadcast_one_to_all
+
+    return int(broadcast_one_to_all(np.int64(number)))
+
+
+@contextlib.contextmanager
+def locked_together(path: Path, argument: str = "out") -> Iterator[None]:
+    """Context manager: process 0 locks the directory (`locked`) for all processes of the run."""
+    with contextlib.ExitStack() as stack:
+        refusal = None
+        if is_first_process():
+            try:
+                stack.enter_context(locked(path, argument))
+            except InputError as error:
+                refusal = error
+        if not agreed(refusal is None):
+            # Every process ends with the same kind of error.
+            raise refusal or InputError(f"{argument} was refused to process 0, got {str(path)!r}.")
+        yield
 
 
 @contextlib.contextmanager

@@ -61,8 +61,9 @@ COMMANDS = Group(
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code.
 
-    0: success; 2: wrong input; 130: Ctrl-C; 141: standard output was closed early, as in
-    `nvgd plot DIRECTORY | head`. `--help` and `--version` raise `SystemExit(0)` after printing.
+    0: success; 1: a file could not be written; 2: wrong input; 130: Ctrl-C; 141: standard output
+    was closed early, as in `nvgd plot DIRECTORY | head`. `--help` and `--version` raise
+    `SystemExit(0)` after printing.
     """
     try:
         command = parse(
@@ -81,13 +82,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except InputError as error:
         print(f"nvgd: {error}", file=sys.stderr)
         return 2
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as error:
+        # `nvgd sample` says more, because it knows whether there is a checkpoint.
+        default = (
+            "interrupted; all files are complete, and `nvgd reproduce … --resume` continues an "
+            "experiment."
+        )
+        print(f"nvgd: {str(error) or default}", file=sys.stderr)
+        return 130
+    except OSError as error:
+        # Every file is written as a whole or not at all.
+        what = "a file" if error.filename is None else repr(str(error.filename))
         print(
-            "nvgd: interrupted; all files are complete, and the same `nvgd sample` command, or "
-            "`nvgd reproduce … --resume`, continues the run.",
+            f"nvgd: {what} could not be written: {error.strerror or error}. Other files are "
+            "complete: mend that, and run the same command again.",
             file=sys.stderr,
         )
-        return 130
+        return 1
     return 0
 
 

@@ -5,15 +5,16 @@ import importlib.util
 import inspect
 import json
 import sys
+import warnings
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Literal
 
 from nvgd._support.devices import Devices, device_mesh
-from nvgd._support.errors import InputError, check_count, first_line
-from nvgd._support.files import check_output, write_atomically
-from nvgd._support.processes import ends_together, is_first_process, join
+from nvgd._support.errors import InputError, RunStoppedWarning, check_count, first_line
+from nvgd._support.files import write_atomically
+from nvgd._support.processes import ends_together, is_first_process, join, locked_together
 from nvgd._support.version import __version__
 from nvgd.cli.plot import CHECKPOINTS, POSTERIOR, write_figures
 from nvgd.cli.report.frames import Frames
@@ -22,6 +23,7 @@ from nvgd.flow.methods import NVGD, SVGD, ULA
 from nvgd.flow.particle_flow import ParticleFlow
 from nvgd.frontends.numpyro import from_numpyro
 from nvgd.frontends.pymc import from_pymc
+from nvgd.posterior.diagnostics.verdict import INTERRUPTED
 from nvgd.posterior.posterior import Posterior
 from nvgd.running.sampling import sample
 from nvgd.targets.target import Target
@@ -50,9 +52,10 @@ class Sample:
     """Step size ε; the method's default if omitted."""
     num_particles: int = 100
     """Number of particles."""
-    num_steps: int | Literal["auto"] = 1000
-    """Number of steps, with one gradient per particle and step; auto: until the particles have
-    come to rest."""
+    num_steps: int | Literal["auto"] | None = None
+    """Number of steps, with one gradient per particle and step; auto: until the chains have mixed,
+    or the particles have come to rest. If omitted, auto for nvgd, 1,000 for svgd, ula and models
+    with minibatches."""
     max_steps: int | None = None
     """Limit for --num-steps auto; 10,000 if omitted."""
     num_replicates: int = 0
@@ -92,47 +95,76 @@ def run_sample(command: Sample) -> Posterior:
 
 def _run(command: Sample) -> Posterior:
     target = _target(_loaded(command.model), command)
-    # `sample` creates the directory, for the checkpoints, after it has checked the settings.
-    out = command.out
-    check_output(out)
-    kind = FLOWS[command.method]
-    frames = Frames(target, out / "frames.npz")
-    frame_every = FRAME_EVERY
-    if command.num_steps != "auto":
-        frame_every = int(min(max(command.num_steps // 50, 1), FRAME_EVERY))
-    posterior = sample(
-        target,
-        kind() if command.step_size is None else kind(command.step_size),
-        num_particles=command.num_particles,
-        num_steps=command.num_steps,
-        max_steps=command.max_steps,
-        initial=command.initial,
-        seed=command.seed,
-        metrics_every=frame_every,
-        callback=frames,
-        checkpoint=out / CHECKPOINTS,
-        checkpoint_every=(
-            timedelta(minutes=1) if command.checkpoint_every is None else command.checkpoint_every
-        ),
-        devices=_devices(command),
-    )
-    if not is_first_process():
-        return posterior
-    frames.write()
-    summary = posterior.summary()
-    diagnosis = posterior.diagnose(num_replicates=command.num_replicates)
-    text = f"{summary}\n\n{posterior.status}\n\n{diagnosis}"
-    print(text)
-    data = json.dumps(diagnosis.to_dict(), indent=1)
-    write_atomically(out / "summary.txt", lambda path: path.write_text(text + "\n"))
-    write_atomically(out / "diagnosis.json", lambda path: path.write_text(data + "\n"))
-    posterior.save(out / POSTERIOR)
-    settings = {**dataclasses.asdict(command), "version": __version__}
-    animation = frames.animation(posterior.num_steps)
-    write_report(out / "report.html", posterior, summary, diagnosis, settings, animation)
-    write_figures(posterior, out)
-    print(f"\nResults written to {out}.")
+    with locked_together(command.out):
+        posterior, frames = _sampled(command, target)
+        if is_first_process():
+            _write_results(command, posterior, frames)
     return posterior
+
+
+def _sampled(command: Sample, target: Target) -> tuple[Posterior, Frames]:
+    kind = FLOWS[command.method]
+    frames = Frames(target, command.out / "frames.npz")
+    frame_every = FRAME_EVERY
+    if isinstance(command.num_steps, int):
+        frame_every = min(max(command.num_steps // 50, 1), FRAME_EVERY)
+    with warnings.catch_warnings():
+        # The status is printed with the results.
+        warnings.simplefilter("ignore", RunStoppedWarning)
+        try:
+            posterior = sample(
+                target,
+                kind() if command.step_size is None else kind(command.step_size),
+                num_particles=command.num_particles,
+                num_steps=command.num_steps,
+                max_steps=command.max_steps,
+                initial=command.initial,
+                seed=command.seed,
+                metrics_every=frame_every,
+                callback=frames,
+                checkpoint=command.out / CHECKPOINTS,
+                checkpoint_every=(
+                    timedelta(minutes=1)
+                    if command.checkpoint_every is None
+                    else command.checkpoint_every
+                ),
+                devices=_devices(command),
+            )
+        except KeyboardInterrupt:
+            has_checkpoint = any((command.out / CHECKPOINTS).glob("*"))
+            raise KeyboardInterrupt(
+                "interrupted; the same command continues the run from its last checkpoint."
+                if has_checkpoint
+                else "interrupted before the first step; the same command starts anew."
+            ) from None
+    if posterior.status.startswith(INTERRUPTED):
+        raise KeyboardInterrupt(
+            f"interrupted after step {posterior.num_steps}; the same command continues the run."
+        )
+    return posterior, frames
+
+
+def _write_results(command: Sample, posterior: Posterior, frames: Frames) -> None:
+    out = command.out
+    try:
+        posterior.save(out / POSTERIOR)
+        frames.write()
+        summary = posterior.summary()
+        diagnosis = posterior.diagnose(num_replicates=command.num_replicates)
+        text = f"{summary}\n\n{posterior.status}\n\n{diagnosis}"
+        print(text)
+        data = json.dumps(diagnosis.to_dict(), indent=1)
+        write_atomically(out / "summary.txt", lambda path: path.write_text(text + "\n"))
+        write_atomically(out / "diagnosis.json", lambda path: path.write_text(data + "\n"))
+        settings = {**dataclasses.asdict(command), "version": __version__}
+        animation = frames.animation(posterior.num_steps)
+        write_report(out / "report.html", posterior, summary, diagnosis, settings, animation)
+        write_figures(posterior, out)
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(
+            "interrupted after the last step; the same command writes the rest of the results."
+        ) from None
+    print(f"\nResults written to {out}.")
 
 
 def _devices(command: Sample) -> Devices:

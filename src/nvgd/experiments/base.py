@@ -10,7 +10,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from nvgd._support.errors import InputError, check_count
-from nvgd._support.files import output_directory, write_atomically
+from nvgd._support.files import locked, output_directory, write_atomically
 from nvgd.experiments.records import Records, Rows, check_directory, finished, read
 
 Arrays = dict[str, np.ndarray]
@@ -119,10 +119,16 @@ def check(experiment: Experiment) -> None:
 
 def reproduce(experiment: Experiment) -> None:
     """Run the unfinished tasks of an experiment, then print its table and draw its figures."""
-    from tqdm import tqdm
-
     experiment = experiment.scaled()
     experiment.prepare()
+    with locked(experiment.directory):
+        _run_tasks(experiment)
+        present(experiment)
+
+
+def _run_tasks(experiment: Experiment) -> None:
+    from tqdm import tqdm
+
     tasks = experiment.tasks()
     records = Records(
         experiment.directory, experiment.name, experiment.settings(), experiment.resume
@@ -145,7 +151,6 @@ def reproduce(experiment: Experiment) -> None:
                 arrays = experiment.run(task, Report(measure, step), records)
                 records.finish(task.name, arrays, method=task.method, seed=task.seed)
             bar.update(start + task.num_steps - bar.n)
-    present(experiment)
 
 
 def present(experiment: Experiment) -> None:

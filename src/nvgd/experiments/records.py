@@ -24,7 +24,13 @@ import jax
 import numpy as np
 
 from nvgd._support.errors import InputError
-from nvgd._support.files import check_output, output_directory, remove_temporaries, write_atomically
+from nvgd._support.files import (
+    LOCK,
+    check_output,
+    output_directory,
+    remove_temporaries,
+    write_atomically,
+)
 
 CONFIG, METRICS, PARTICLES = "config.json", "metrics.jsonl", "particles.npz"
 CHECKPOINTS = "checkpoints"
@@ -115,7 +121,7 @@ def check_directory(
         if resume:
             raise InputError(f"out has no run to resume: {str(directory / CONFIG)!r} is missing.")
         check_output(directory)
-        if directory.exists() and any(directory.iterdir()):
+        if directory.exists() and any(path.name != LOCK for path in directory.iterdir()):
             raise InputError(f"out must be new or empty, got {where!r}, which holds other files.")
         return
     config, _, _ = read(directory)

@@ -6,6 +6,7 @@ and their log densities identify the run. The last two checkpoints are kept, in 
 damaged.
 """
 
+import contextlib
 import hashlib
 import time
 import warnings
@@ -27,8 +28,8 @@ from nvgd._support.archives import (
     write_archive,
 )
 from nvgd._support.errors import CheckpointWarning, InputError, check_count
-from nvgd._support.files import output_directory, remove_temporaries
-from nvgd._support.processes import is_first_process
+from nvgd._support.files import check_output, remove_temporaries
+from nvgd._support.processes import is_first_process, locked_together
 from nvgd.flow.stage import StageRecord, StepInfo
 from nvgd.running.callbacks import Monitor
 from nvgd.running.chunks import CAPACITY
@@ -60,23 +61,31 @@ class Checkpoints:
                 raise InputError(f"checkpoint_every must be a positive duration, got {every}.")
         else:
             check_count("checkpoint_every", every)
-        self.directory, self.every = output_directory(directory, "checkpoint"), every
+        check_output(directory, "checkpoint")
+        self.directory, self.every = directory, every
+        self._has_one = False
         self._last_time = time.monotonic()
         self._identity: dict[str, Any] = {}
         self._start: Arrays = {}
+
+    def locked(self) -> contextlib.AbstractContextManager[None]:
+        """Create the directory, and keep other runs out of it."""
+        return locked_together(self.directory, "checkpoint")
 
     def steps_until_next(self, step: int) -> int:
         """Number of steps before a checkpoint is due, if the interval is given in steps."""
         return CAPACITY if isinstance(self.every, timedelta) else self.every - step % self.every
 
     def is_due(self, step: int) -> bool:
-        """Whether a checkpoint is due."""
+        """Whether a checkpoint is due; always after the first chunk of steps."""
+        if not self._has_one:
+            return True
         if isinstance(self.every, timedelta):
             return time.monotonic() - self._last_time >= self.every.total_seconds()
         return step % self.every == 0
 
-    def write(self, run: Run, watch: Monitor) -> None:
-        """Write a checkpoint of the run, and delete old ones."""
+    def write(self, run: Run, watch: Monitor) -> bool:
+        """Write a checkpoint of the run, and delete old ones; whether that succeeded."""
         infos = run.history.infos(run.num_steps)._asdict()
         diagnostics = infos.pop("diagnostics")
         arrays = {
@@ -97,9 +106,9 @@ class Checkpoints:
             arrays["flow_particles"] = run.flow_particles
         if run.kept:
             arrays["kept"] = np.stack(run.kept)
-        self._last_time = time.monotonic()
+        self._last_time, self._has_one = time.monotonic(), True
         if not is_first_process():
-            return
+            return True
         path = self.directory / f"checkpoint-{run.num_steps:012d}.npz"
         facts = {**self._identity, "stages": run.stages(), "notes": run.notes}
         try:
@@ -116,6 +125,8 @@ class Checkpoints:
                 ),
                 stacklevel=4,
             )
+            return False
+        return True
 
     def _paths(self) -> list[Path]:
         """Latest first."""
@@ -142,6 +153,7 @@ class Checkpoints:
                     f"num_steps is {run.length.end}, but the run in {str(self.directory)!r} is at "
                     f"step {run.num_steps} already: ask for more, or choose another directory."
                 )
+            self._has_one = True
             for refusal in refusals:
                 message = f"{refusal} Resuming from the earlier checkpoint at step {run.num_steps}."
                 warnings.warn(CheckpointWarning(message), stacklevel=4)

@@ -2,13 +2,17 @@
 
 import re
 
+from nvgd.posterior.diagnostics.verdict import INTERRUPTED, RAISED
 
-def raised(step: int, length: int, error: Exception) -> str:
-    """The log density raised an error in one of `length` steps after `step`."""
+# What follows if there is a checkpoint of that step.
+RESUMES = "The same call resumes from there."
+
+
+def raised(step: int, error: Exception) -> str:
+    """The log density raised an error in the step after `step`."""
     return (
-        f"stopped between steps {step} and {step + length}: the log density raised an error "
-        f"({_last_line(error)}); the particles of step {step} are returned. Fix it and run again; "
-        "with checkpoint= the run resumes from its last checkpoint."
+        f"stopped after step {step}: the log density {RAISED} ({_last_line(error)}); the particles "
+        "of that step are returned. Fix it and run again."
     )
 
 
@@ -30,10 +34,14 @@ def not_finite(step: int, num_faulty: int, num_particles: int, last_good: int) -
     )
 
 
-def interrupted(step: int, end: int, is_saved: bool) -> str:
+def interrupted(step: int, end: int) -> str:
     """Ctrl-C."""
-    text = f"stopped by Ctrl-C after step {step} of {end}; the particles of that step are returned."
-    return f"{text} The same call resumes from there." if is_saved else text
+    return f"{INTERRUPTED} after step {step} of {end}; the particles of that step are returned."
+
+
+def can_go_on(status: str) -> bool:
+    """Whether the run was stopped from outside, in a state from which it can go on."""
+    return INTERRUPTED in status or RAISED in status
 
 
 def is_from_callback(error: Exception) -> bool:

@@ -1,7 +1,9 @@
 """A run in progress: compiled chunks of steps, their records, and the final status."""
 
 import contextlib
+import functools
 import time
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
@@ -10,12 +12,14 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from nvgd._support.devices import Placement
+from nvgd._support.interrupts import deferred_interrupts
+from nvgd._support.processes import agreed
 from nvgd.flow.movers.reborn import onto_nearest
 from nvgd.flow.stage import StageRecord, StepInfo
 from nvgd.posterior.chains import Chains
 from nvgd.running import faults
 from nvgd.running.callbacks import Monitor
-from nvgd.running.chunks import CAPACITY, Steps, advance
+from nvgd.running.chunks import CAPACITY, Chunk, Steps, advance
 from nvgd.running.history import History
 from nvgd.running.initialisation import is_faulty
 from nvgd.running.kept_draws import KeptDraws
@@ -25,6 +29,8 @@ from nvgd.running.stopping import AbstractLength
 from nvgd.targets.data import AbstractBatches, steps_at_a_time
 from nvgd.targets.target import Target
 
+# What JAX raises for an error in a callback.
+CALLBACK_ERRORS = (jax.errors.JaxRuntimeError, ValueError)
 # Chunk lengths adapt to this duration, the interval of progress updates and of checks for Ctrl-C.
 SECONDS_PER_CHUNK = 0.25
 
@@ -90,19 +96,29 @@ class Run:
         except KeyboardInterrupt:
             if jax.process_count() > 1 or not self.num_steps:
                 raise
-            if saver is not None:
-                saver.write(self, watch)
-            self.status = faults.interrupted(self.num_steps, self.length.end, saver is not None)
+            self.status = faults.interrupted(self.num_steps, self.length.end)
+        is_stopped = faults.can_go_on(self.status)
+        # Also at the end of the run: what follows can be interrupted, too.
+        if saver is not None and (is_stopped or self.status == "completed"):
+            is_written = saver.write(self, watch)
+            if is_stopped and is_written:
+                self.status += f" {faults.RESUMES}"
 
     def _go(self, watch: Monitor, saver: Any, progress: Progress) -> None:
         step, length = self.num_steps, 1
+        if step:
+            # A run that was stopped between a step and its checks makes up for them.
+            self._settle(step)
         progress.advance(step, self.length.end, {})
         while step < self.length.end and self.status == "completed":
             is_first = self._leg is None or step >= self._leg.until_step
             kind = leg_at(self.length.legs, step, self.active.kind).kind
             progress.enter_stage(kind)
             with progress.compiling(f"the {kind}") if is_first else contextlib.nullcontext():
-                self._enter_leg(step)
+                with self._stopped_by_errors():
+                    self._enter_leg(step)
+                if self.status != "completed":
+                    break
                 ends = [1 if is_first else length, self.length.end - step, self.capacity]
                 ends += [watch.steps_until_next(step), self.length.steps_until_next(step)]
                 if saver is not None:
@@ -110,18 +126,16 @@ class Run:
                 until_draw = self.draws.steps_until_next(self.active.stage, self.active.state)
                 ends += [] if until_draw is None else [until_draw]
                 started = time.perf_counter()
-                self._chunk(step, self.placement.agreed(min(ends)))
+                self._chunk(step, agreed(min(ends)))
                 seconds = time.perf_counter() - started
             step = self.num_steps
             if self.status == "completed":
-                if self.draws.is_due(self.active.stage, self.active.state):
-                    self.draws.add(self.whole_state())
-                self.length.look(step, self.whole_state, self.history, self.chains)
+                self._settle(step)
             progress.advance(step, self.length.end, self.history.latest())
             if step < self.length.end and self.status == "completed":
                 if watch.is_due(step):
                     watch(self.whole_state())
-                if saver is not None and self.placement.agreed(saver.is_due(step)):
+                if saver is not None and agreed(saver.is_due(step)):
                     saver.write(self, watch)
             if seconds < SECONDS_PER_CHUNK / 2:
                 length = min(2 * length, CAPACITY)
@@ -133,20 +147,30 @@ class Run:
         leg = leg_at(self.length.legs, step, self.active.kind)
         if leg is self._leg:
             return
-        is_new = leg.begins(self.active)
-        active = self.whole_active() if is_new else self.active
-        if is_new:
-            self.ended_stages.append(StageRecord(active.kind, step))
+        if not leg.begins(self.active):
+            stage = leg.enter(self.target, self.active, self.key).stage
+            self.active, self._leg = self.active._replace(stage=stage), leg
+            return
+        ended = self.whole_active()
+        # This compiles: nothing has changed yet if it is interrupted.
+        begun = leg.enter(self.target, ended, self.key)
+        with deferred_interrupts():
+            self.ended_stages.append(StageRecord(ended.kind, step))
             self.draws.clear()
-            if active.kind == "flow":
-                self.flow_state = active.state
-                self.flow_particles = np.asarray(active.state.particles)
-        active = leg.enter(self.target, active, self.key)
-        if is_new:
-            number = active.stage.init_gradients(len(active.state.particles))
+            if ended.kind == "flow":
+                self.flow_state = ended.state
+                self.flow_particles = np.asarray(ended.state.particles)
+            number = begun.stage.init_gradients(len(begun.state.particles))
             self.history.init_gradients[step] = number
-            self.restore_active(active, active.state)
-        self.active, self._leg = self.active._replace(stage=active.stage), leg
+            self.restore_active(begun, begun.state)
+            self._leg = leg
+
+    def _settle(self, step: int) -> None:
+        """Keep the state if it is a draw, and check for convergence."""
+        if self.draws.is_due(self.active.stage, self.active.state):
+            self.draws.add(self.whole_state())
+        with self._stopped_by_errors():
+            self.length.look(step, self.whole_state, self.history, self.chains)
 
     def _chunk(self, step: int, length: int) -> None:
         """Take up to `length` steps after `step`."""
@@ -155,21 +179,48 @@ class Run:
             shares = self._placed_batches(self.batches.take(step, length, self._part))
             # The host reads the next batches while the devices work.
             self.batches.read_ahead(step + length, length, self._part)
+        raised = None
+        with self.placement.active():
+            steps = Steps(
+                self.placement.replicate(self.active.stage),
+                self._placed_target,
+                self._placed_key,
+                self.thin,
+                self.placement,
+            )
+            take = functools.partial(advance, steps, self.active.state, self.previous, shares)
+            try:
+                chunk = take(length)
+            except CALLBACK_ERRORS as error:
+                if not self._is_of_log_density(error):
+                    raise
+                raised, chunk = error, _longest(take, length)
+        if chunk is not None:
+            with deferred_interrupts():
+                self._record(step, chunk)
+        # After a value that is not finite, an error is not surprising, and has been dealt with.
+        if raised is not None and (chunk is None or chunk.healthy):
+            self._stop_for(raised)
+
+    @contextlib.contextmanager
+    def _stopped_by_errors(self) -> Iterator[None]:
+        """Context manager: an error of the log density stops the run at its last good state."""
         try:
-            with self.placement.active():
-                steps = Steps(
-                    self.placement.replicate(self.active.stage),
-                    self._placed_target,
-                    self._placed_key,
-                    self.thin,
-                    self.placement,
-                )
-                chunk = advance(steps, self.active.state, self.previous, shares, length)
-        except (jax.errors.JaxRuntimeError, ValueError) as error:
-            if jax.process_count() > 1 or not step or not faults.is_from_callback(error):
+            yield
+        except CALLBACK_ERRORS as error:
+            if not self._is_of_log_density(error):
                 raise
-            self.status = faults.raised(step, length, error)
-            return
+            self._stop_for(error)
+
+    def _is_of_log_density(self, error: Exception) -> bool:
+        """Whether the log density raised this error, and there is a state to return."""
+        return jax.process_count() == 1 and self.num_steps > 0 and faults.is_from_callback(error)
+
+    def _stop_for(self, error: Exception) -> None:
+        self.status = faults.raised(self.num_steps, error)
+
+    def _record(self, step: int, chunk: Chunk) -> None:
+        """Move to the end of a chunk that began after `step`."""
         tried = len(chunk.infos.log_density)
         self.active, self.previous = self.active._replace(state=chunk.state), chunk.previous
         taken = tried if chunk.healthy else tried - 1
@@ -199,20 +250,27 @@ class Run:
         their nearest valid neighbours. Otherwise, or if the check still fails, the run goes back
         one step and stops.
         """
+        particles = None
         if self.status == "completed":
-            active = self.whole_active()
-            particles = active.stage.finish(self.target, active.state)
-            # The batch of the last step, because there may be no next one.
-            last = max(self.num_steps - 1, 0)
-            taken = None if self.batches is None else first_of(self.batches, last)
+            with self._stopped_by_errors():
+                particles = self._finished()
+        return self.whole_state().particles if particles is None else particles
+
+    def _finished(self) -> Float[Array, "n d"] | None:
+        """The final particles; None if the run goes back one step."""
+        active = self.whole_active()
+        particles = active.stage.finish(self.target, active.state)
+        # The batch of the last step, because there may be no next one.
+        last = max(self.num_steps - 1, 0)
+        taken = None if self.batches is None else first_of(self.batches, last)
+        is_lost = np.asarray(is_faulty(self.target, particles, taken))
+        if self.length.given.mover.rescues and 0 < 2 * is_lost.sum() <= len(is_lost):
+            particles = jnp.asarray(onto_nearest(np.asarray(particles), is_lost))
             is_lost = np.asarray(is_faulty(self.target, particles, taken))
-            if self.length.given.mover.rescues and 0 < 2 * is_lost.sum() <= len(is_lost):
-                particles = jnp.asarray(onto_nearest(np.asarray(particles), is_lost))
-                is_lost = np.asarray(is_faulty(self.target, particles, taken))
-            if not is_lost.any():
-                return particles
+        if is_lost.any():
             self._blame_log_density(self.num_steps, int(is_lost.sum()))
-        return self.whole_state().particles
+            return None
+        return particles
 
     def chains(self) -> Chains | None:
         """The draws of the active stage so far; None if there are none."""
@@ -290,6 +348,21 @@ class Run:
     def whole_active(self) -> Active:
         """The active stage with its state, gathered so that every process can read it."""
         return self.active._replace(state=self.whole_state())
+
+
+def _longest(take: Callable[[int], Chunk], length: int) -> Chunk | None:
+    """The longest chunk without an error, if one of `length` steps raises one.
+
+    Returns None if the first step does.
+    """
+    good, bad, longest = 0, length, None
+    while bad - good > 1:
+        middle = (good + bad) // 2
+        try:
+            longest, good = take(middle), middle
+        except CALLBACK_ERRORS:
+            bad = middle
+    return longest
 
 
 def padded(taken: PyTree, capacity: int) -> PyTree:

@@ -1,5 +1,6 @@
 """`sample`: from a target to its posterior."""
 
+import contextlib
 import os
 import warnings
 from collections.abc import Callable
@@ -23,7 +24,7 @@ from nvgd._support.errors import (
     check_not_traced,
     check_seed,
 )
-from nvgd._support.processes import is_first_process
+from nvgd._support.processes import agreed, is_first_process
 from nvgd._support.program_cache import keep_compiled_programs
 from nvgd.exact.final_choice import flow_unless_wrong
 from nvgd.flow.methods import NVGD
@@ -141,7 +142,10 @@ def sample(
     particle_key, init_key, run_key = jax.random.split(jax.random.key(seed), 3)
     batches = target.batches(seed)
     taken = None if batches is None else first_of(batches, 0)
-    with Progress(length.end, is_shown=progress and is_first_process()) as shown:
+    with (
+        contextlib.nullcontext() if checkpoints is None else checkpoints.locked(),
+        Progress(length.end, is_shown=progress and is_first_process()) as shown,
+    ):
         with shown.compiling("the log density"):
             particles = starting_particles(target, initial, num_particles, taken, particle_key)
         if not flow.direction.capabilities.noise_share:
@@ -157,7 +161,7 @@ def sample(
             if num_steps == "auto":
                 settings["max_steps"] = length.end
             checkpoints.resume(run, watch, settings)
-            if placement.agreed(run.num_steps) != run.num_steps:
+            if agreed(run.num_steps) != run.num_steps:
                 raise InputError(
                     f"the processes see different checkpoints in {str(checkpoint)!r}: choose a "
                     "directory that all of them share."
@@ -175,8 +179,6 @@ def sample(
     if run.status != "completed":
         watch.forget_after(run.num_steps)
         warnings.warn(RunStoppedWarning(run.status), stacklevel=2)
-    elif checkpoints is not None:
-        checkpoints.write(run, watch)
     thinned = None if chains is None else chains.thinned()
     state = run.whole_state()
     is_unchanged = particles is state.particles

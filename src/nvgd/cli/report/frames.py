@@ -1,6 +1,7 @@
 """Positions of the particles during a run, for the animation in its report."""
 
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -54,13 +55,14 @@ class Frames:
             self.write()
 
     def write(self) -> None:
-        """Store all frames."""
+        """Store all frames; a full disk costs frames of the animation, not the run."""
         if not is_first_process():
             return
         steps = sorted(self._frames)
         positions = np.stack([self._frames[step] for step in steps])
         arrays = {"steps": np.array(steps), "positions": positions}
-        write_archive(self._path, KIND, {"names": self._names}, arrays)
+        with suppress(OSError):
+            write_archive(self._path, KIND, {"names": self._names}, arrays)
         self._written_at = time.monotonic()
 
     def animation(self, num_steps: int) -> dict[str, Any]:

@@ -10,7 +10,14 @@ from nvgd.posterior.chains import Chains
 from nvgd.posterior.diagnostics.chain_checks import chain_checks
 from nvgd.posterior.diagnostics.checks import Thresholds, gather
 from nvgd.posterior.diagnostics.trend import apart
-from nvgd.posterior.diagnostics.verdict import MIN_PARTICLES, Diagnosis, decide, stopped, too_few
+from nvgd.posterior.diagnostics.verdict import (
+    INTERRUPTED,
+    MIN_PARTICLES,
+    Diagnosis,
+    decide,
+    stopped,
+    too_few,
+)
 from nvgd.targets.scores import Scores
 
 # Largest number of coordinates whose autocorrelation is estimated.
@@ -43,7 +50,9 @@ def diagnose(
         names: names of the coordinates.
         replicates: particles of independent runs.
     """
-    if status != "completed":
+    if status.startswith(INTERRUPTED):
+        notes = (status, *notes)
+    elif status != "completed":
         return stopped(status)
     num_particles = len(particles)
     if num_particles < MIN_PARTICLES:

@@ -12,6 +12,10 @@ Verdict = Literal[
     "converged", "not yet", "variance too small", "multimodal disagreement", "diverged", "improper"
 ]
 
+# Parts of the status of a run that was stopped from outside, at particles that are good.
+INTERRUPTED = "stopped by Ctrl-C"
+RAISED = "raised an error"
+
 # With fewer particles, deviations of identities cannot be distinguished from noise.
 MIN_PARTICLES = 8
 
@@ -220,6 +224,8 @@ def _disagreement(worst: Check) -> tuple[Verdict, str, str]:
 
 def stopped(status: str) -> Diagnosis:
     """The verdict on a run that stopped early, or whose scores are not finite."""
+    if RAISED in status:
+        return Diagnosis("not yet", status, "Mend the log density, then run again.", {})
     return Diagnosis(
         "diverged",
         status,
