@@ -72,7 +72,7 @@ def diagnose(
     if chains is None:
         rows = _independent(particles, log_densities, num_kept)
     else:
-        rows = np.arange(len(particles))[:: -(-len(particles) // MAX_TESTED)]
+        rows = _rows_of_chains(*chains.log_densities.shape)
     if len(rows) < MIN_PARTICLES:
         return too_few(len(rows))
     evidence = gather(
@@ -90,6 +90,14 @@ def diagnose(
         found = chain_checks(chains, draws, names)
         evidence = evidence._replace(checks={**found, **evidence.checks})
     return decide(evidence, len(rows), num_steps, method, notes)
+
+
+def _rows_of_chains(num_chains: int, length: int) -> np.ndarray:
+    """Rows of states that are nearly independent: the last one and one midway of every chain."""
+    rows = np.arange(num_chains * length).reshape(num_chains, length)
+    if num_chains > 1:
+        rows = rows[:, np.unique([length // 2, length - 1])]
+    return rows.ravel()[:: -(-rows.size // MAX_TESTED)]
 
 
 def _independent(

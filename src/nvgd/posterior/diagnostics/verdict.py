@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from nvgd._support.tables import align
-from nvgd.posterior.diagnostics.chain_checks import MIXING, RISE, TAILS
+from nvgd.posterior.diagnostics.chain_checks import MIXING, OUTSIDE, RISE, TAILS
 from nvgd.posterior.diagnostics.checks import Check, Evidence
 
 Verdict = Literal[
@@ -165,7 +165,7 @@ def decide(
 def _of_chains(evidence: Evidence, num_draws: int, num_steps: int) -> tuple[Verdict, str, str]:
     """Verdict, reason and advice for a run with corrections."""
     checks, alarms = evidence.checks, {n for n, c in evidence.checks.items() if c.is_alarm}
-    is_mixed = not alarms & {MIXING, TAILS}
+    is_mixed = not alarms & {MIXING, TAILS, OUTSIDE}
     ratio = checks["variance ratio by coordinate"]
     if not is_mixed and ratio.is_alarm and ratio.value < FLAT:
         return (
@@ -182,11 +182,15 @@ def _of_chains(evidence: Evidence, num_draws: int, num_steps: int) -> tuple[Verd
             "Check the model where scales tend to zero, and give them priors that exclude it.",
         )
     if not is_mixed:
-        worst = checks[MIXING if MIXING in alarms else TAILS]
+        if alarms & {MIXING, TAILS}:
+            worst = checks[MIXING if MIXING in alarms else TAILS]
+            reason = f"R-hat of {worst.where} is {worst.value:.3g}, expected {worst.expected}."
+        else:
+            worst = checks[OUTSIDE]
+            reason = f"{worst.value:.0f} never left the extreme 2 % of {worst.where}."
         return (
             "not yet",
-            f"the chains have not mixed: R-hat of {worst.where} is {worst.value:.3g}, expected "
-            f"{worst.expected}.",
+            f"the chains have not mixed: {reason}",
             f"Allow more steps: max_steps={4 * num_steps}, without num_steps. If that does not "
             "help, write the model so that it has no narrow region there: effects in units of "
             "their scale (non-centred), other units, a tighter prior.",
