@@ -181,8 +181,8 @@ def _begun(
 ) -> CorrectionState:
     """The first state, with its proposal."""
     zero = jnp.zeros((), particles.dtype)
-    column = particles[:, 0]
-    none = Proposal(*5 * (particles,), *2 * (column,), jnp.array(False), jnp.array(False))
+    column, no = particles[:, 0], jnp.array(False)
+    none = Proposal(particles, particles, particles, particles, particles, column, column, no, no)
     state = CorrectionState(
         particles=particles,
         step=stage.first_step,
