@@ -28,7 +28,6 @@ from nvgd._support.files import (
     LOCK,
     check_output,
     output_directory,
-    remove_temporaries,
     write_atomically,
 )
 
@@ -56,7 +55,6 @@ class Records:
             **environment,
         }
         if resume:
-            remove_temporaries(directory)
             config, self.rows, self.particles = read(directory)
             others = config.get(RESUMED, [])
             if environment not in ({name: config.get(name) for name in environment}, *others):

@@ -28,7 +28,7 @@ from nvgd._support.archives import (
     write_archive,
 )
 from nvgd._support.errors import CheckpointWarning, InputError, check_count
-from nvgd._support.files import check_output, remove_temporaries
+from nvgd._support.files import check_output
 from nvgd._support.processes import is_first_process, locked_together
 from nvgd.flow.stage import StageRecord, StepInfo
 from nvgd.running.callbacks import Monitor
@@ -138,8 +138,6 @@ class Checkpoints:
         Arguments:
             settings: further settings that identify the run.
         """
-        if is_first_process():
-            remove_temporaries(self.directory)
         self._identify(run, settings)
         refusals: list[str] = []
         for path in self._paths():
