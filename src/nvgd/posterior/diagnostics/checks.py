@@ -134,7 +134,7 @@ def gather(
             critical = _critical(freedom * len(particles), len(found.values), thresholds.level)
             expected = 0.0 if name == "mean score" else 1.0
             checks[name] = _worst(found, expected, least, critical, labels)
-    strays = num_strays(particles, np.asarray(log_densities, np.float64))
+    strays = float(num_strays(particles, np.asarray(log_densities, np.float64)))
     checks["stray particles"] = Check(strays, None, "0", strays > 0)
     checks |= _distances(sample, thresholds)
     if replicates:
