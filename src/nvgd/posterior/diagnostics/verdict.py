@@ -93,14 +93,6 @@ def decide(
 
     if MIXING in checks:
         return diagnosis(*_of_chains(evidence, num_particles, num_steps))
-    if "stray particles" in alarms:
-        return diagnosis(
-            "diverged",
-            f"{checks['stray particles'].value:.0f} of {num_particles} particles lie where the log "
-            "density is far too low for any draw.",
-            "Start nearer (initial='laplace'), take more particles, or use all data at once, so "
-            "that corrections bring them back.",
-        )
     ratio = next((checks[name] for name in RATIOS if name in alarms), None)
     misfits = alarms & {"mean score", *RATIOS, *SHAPES}
     is_moving = "drift of the log density" in alarms
@@ -125,6 +117,14 @@ def decide(
             f"the particles lie beside the target: the mean score along {shift.where} is "
             f"{shift.value:.2g} ± {shift.error:.1g} where 0 belongs.",
             _longer(num_steps, num_steps),
+        )
+    if "stray particles" in alarms:
+        return diagnosis(
+            "diverged",
+            f"{checks['stray particles'].value:.0f} of {num_particles} particles lie where the log "
+            "density is far too low for any draw.",
+            "Start nearer (initial='laplace'), take more particles, or use all data at once, so "
+            "that corrections bring them back.",
         )
     if ratio is not None and ratio.value < 1:
         where = f" along {ratio.where}" if ratio.where else ""
