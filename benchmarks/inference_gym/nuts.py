@@ -20,7 +20,7 @@ from nvgd._support.files import output_directory, write_atomically
 NUM_GRADIENTS = 256 * 2000
 NUM_CHAINS, NUM_WARMUP = 4, 500
 # Trees of the warm-up have at most 2⁷ − 1 leapfrog steps, of which 500 take half of a chain's
-# gradients; with 2¹⁰, as is usual, the warm-up alone took all of them on a third of the targets.
+# gradients; with 2¹⁰, as is usual, the warm-up alone took all of them on four of fifteen targets.
 LARGEST_DEPTHS = (7, 10)
 LARGEST_DENSE = 100
 

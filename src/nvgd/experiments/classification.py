@@ -18,10 +18,10 @@ from nvgd.experiments.base import Arrays, Experiment, Report, Task
 from nvgd.experiments.figures import draw_measures
 from nvgd.experiments.methods import COLOURS, DEFAULT
 from nvgd.experiments.records import Records, Rows
+from nvgd.experiments.sampling import sample
 from nvgd.flow.particle_flow import ParticleFlow
 from nvgd.flow.stage import StageState
 from nvgd.posterior.posterior import Posterior
-from nvgd.running.sampling import sample
 from nvgd.targets.target import Target
 
 MEASURES = {

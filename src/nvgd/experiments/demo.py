@@ -18,9 +18,9 @@ from nvgd.experiments.figures import band, mark_exact, save_figure
 from nvgd.experiments.funnel_frames import Frame, take_frame
 from nvgd.experiments.funnel_measures import NUM_EXACT_SAMPLES, NUM_REFERENCE_DRAWS
 from nvgd.experiments.methods import COLOURS, DEFAULT, EXACT, PAPER
+from nvgd.experiments.sampling import sample
 from nvgd.flow.methods import NVGD, SVGD, ULA
 from nvgd.flow.particle_flow import ParticleFlow
-from nvgd.running.sampling import sample
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

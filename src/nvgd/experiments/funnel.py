@@ -22,9 +22,9 @@ from nvgd.experiments.funnel_measures import (
 )
 from nvgd.experiments.methods import DEFAULT, EXACT, PAPER, SEQUENTIAL, paper_nvgd
 from nvgd.experiments.records import Records, Rows
+from nvgd.experiments.sampling import sample
 from nvgd.flow.methods import NVGD, SVGD, ULA
 from nvgd.flow.particle_flow import ParticleFlow
-from nvgd.running.sampling import sample
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
