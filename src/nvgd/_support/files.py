@@ -88,8 +88,9 @@ def locked(path: Path, argument: str = "out") -> Iterator[None]:
     """Context manager: write to the directory `path` alone; refuse it if another process does.
 
     The directory is created if necessary, and removed again if nothing was written. The operating
-    system releases the lock of a process that was killed; its temporary files are deleted. Where there are no locks, as on Windows
-    and on some network file systems, any number of processes can write.
+    system releases the lock of a process that was killed; its temporary files are deleted. Where
+    there are no locks, as on Windows and on some network file systems, any number of processes can
+    write.
     """
     missing = [place for place in (path, *path.absolute().parents) if not place.exists()]
     output_directory(path, argument)
