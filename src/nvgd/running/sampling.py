@@ -33,6 +33,7 @@ from nvgd.flow.stage import StageState
 from nvgd.posterior.chains import Chains
 from nvgd.posterior.diagnostics.verdict import INTERRUPTED
 from nvgd.posterior.posterior import Posterior
+from nvgd.running import faults
 from nvgd.running.callbacks import Metrics, Monitor
 from nvgd.running.checkpoints import Checkpoints
 from nvgd.running.further_draws import further_draws
@@ -147,7 +148,7 @@ def sample(
         contextlib.nullcontext() if checkpoints is None else checkpoints.locked(),
         Progress(length.end, is_shown=progress and is_first_process()) as shown,
     ):
-        with shown.compiling("the log density"):
+        with shown.compiling("the log density"), faults.at_the_start():
             particles = starting_particles(target, initial, num_particles, taken, particle_key)
         if not flow.direction.capabilities.noise_share:
             check_apart(particles)
