@@ -31,6 +31,7 @@ def holder(tmp_path):
         stdout=subprocess.PIPE,
         text=True,
     )
+    assert process.stdout is not None
     assert process.stdout.readline() == "locked\n"
     yield process
     process.kill()
