@@ -132,7 +132,8 @@ def cases() -> list[Case]:
         for name, density in DENSITIES.items()
         for num in (30, 100, 500)
     ]
-    return exact_draws + _good_runs() + _collapsed() + _too_early() + _too_wild() + _several_modes()
+    without_corrections = _collapsed() + _too_early() + _too_wild() + _several_modes() + _strays()
+    return exact_draws + _good_runs() + _bare_calls() + without_corrections + _chains()
 
 
 TWO, TEN = DENSITIES["normal, d = 2"], DENSITIES["normal, d = 10"]
@@ -152,6 +153,79 @@ def _good_runs() -> list[Case]:
         Case(group, "SVGD, banana", GOOD, sampled(BANANA, nvgd.SVGD(0.5), 100, 3000)),
         Case(group, "ULA, normal, d = 10", GOOD, ula),
         Case(group, "ULA, normal, d = 10, two replicates", GOOD, ula, 2),
+    ]
+
+
+def bare(density: AbstractDensity) -> Callable[[int], nvgd.Posterior]:
+    """The bare call."""
+    target = nvgd.Target(density.log_density, density.dim)
+    return lambda seed: nvgd.sample(target, seed=seed, progress=False)
+
+
+def chained(
+    log_density: Callable[..., Any], dim: int, **options: Any
+) -> Callable[[int], nvgd.Posterior]:
+    """A run with corrections that cannot end well."""
+    target = nvgd.Target(log_density, dim)
+    return lambda seed: nvgd.sample(target, seed=seed, progress=False, **options)
+
+
+def _bare_calls() -> list[Case]:
+    group = "good runs with corrections"
+    wide = {name: density for name, density in DENSITIES.items() if density.dim < 50}
+    return [Case(group, name, GOOD, bare(density)) for name, density in wide.items()]
+
+
+def _strays() -> list[Case]:
+    def thrown(number: int, distance: float) -> Callable[[np.ndarray], np.ndarray]:
+        """The first coordinate of some particles, moved away by so many standard deviations."""
+
+        def change(x: np.ndarray) -> np.ndarray:
+            x[:number, 0] += distance * x[:, 0].std()
+            return x
+
+        return change
+
+    group = "strays"
+    return [
+        Case(group, "1 of 256, 12 sd", WILD, changed(TEN, 256, thrown(1, 12.0))),
+        Case(group, "5 of 256, 20 sd", WILD, changed(TEN, 256, thrown(5, 20.0))),
+        Case(group, "2 of 100, d = 2, 10 sd", WILD, changed(TWO, 100, thrown(2, 10.0))),
+    ]
+
+
+def _chains() -> list[Case]:
+    group = "broken runs with corrections"
+
+    def neck(x):
+        """A funnel of 30 coordinates in the wrong units, too long a neck for a short run."""
+        return -0.5 * (x[0] / 5) ** 2 - 0.5 * jnp.sum(jnp.exp(-2 * x[0]) * x[1:] ** 2) - 30 * x[0]
+
+    def modes(x):
+        """Modes that hardly any jump connects."""
+        centres = jnp.stack([jnp.full(100, -3.0), jnp.full(100, 3.0)])
+        return jax.nn.logsumexp(-0.5 * jnp.sum((x - centres) ** 2, axis=1))
+
+    def rounded(x):
+        """Single precision leaves steps of 2 in every log density."""
+        return 3e7 - 0.5 * jnp.sum(x**2)
+
+    def flat(x):
+        return -0.5 * x[0] ** 2
+
+    def unbounded(x):
+        """A mixture one of whose components may shrink onto a data point."""
+        narrow = -0.5 * (x[0] * jnp.exp(-x[1])) ** 2 - x[1]
+        return 20 * jnp.logaddexp(narrow, -0.5 * x[0] ** 2) - 0.5 * x[0] ** 2
+
+    short = {"num_steps": 500}
+    apart = {"initial": nvgd.Jittered(jnp.zeros(100), 3.0), "num_steps": 1000}
+    return [
+        Case(group, "neck, 500 steps", ("improper", *EARLY), chained(neck, 31, **short)),
+        Case(group, "modes in 100 dimensions, 1000 steps", EARLY, chained(modes, 100, **apart)),
+        Case(group, "rounding of single precision", EARLY, chained(rounded, 10, num_steps=1000)),
+        Case(group, "improper", ("improper",), chained(flat, 2, num_steps=1000)),
+        Case(group, "not bounded", ("improper", *EARLY), chained(unbounded, 2, num_steps=1000)),
     ]
 
 

@@ -280,7 +280,7 @@ def test_chains_of_independent_draws_have_mixed(num_chains, length):
 @pytest.mark.parametrize(
     "num_chains",
     [
-        40,
+        60,
         100,
         pytest.param(256, marks=pytest.mark.xfail(strict=True, reason="R-hat is only 1.1")),
     ],

@@ -272,6 +272,7 @@ def test_chains_come_back_from_a_file(chained, tmp_path):
     path = tmp_path / "run.npz"
     chained.save(path)
     alone = nvgd.load(path)
+    assert alone.chains is not None
     for before, after in zip(chained.chains, alone.chains, strict=True):
         assert np.array_equal(before, after)
     assert np.array_equal(alone.draws["powers"], chained.draws["powers"])

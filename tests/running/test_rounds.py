@@ -1,5 +1,7 @@
 """Rounds of corrections: repeated until the chains have mixed, resumed to the bit."""
 
+from typing import Any
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -35,8 +37,12 @@ def made_up_chains(is_mixed):
     return Chains(values, -0.5 * np.sum(values**2, axis=2), -values)
 
 
+def no_state() -> Any:
+    """What the rounds do not look at."""
+
+
 def look(length, is_mixed):
-    length.look(length.end, lambda: None, History(), lambda: made_up_chains(is_mixed))
+    length.look(length.end, no_state, History(), lambda: made_up_chains(is_mixed))
 
 
 def ends(length):
@@ -74,7 +80,7 @@ def test_the_last_round_takes_what_is_left():
 
 def test_a_look_between_two_rounds_changes_nothing():
     length = RoundsLength(FLOW, TARGET, 10_000)
-    length.look(700, lambda: None, History(), lambda: made_up_chains(False))
+    length.look(700, no_state, History(), lambda: made_up_chains(False))
     assert length.is_converged is None
     look(length, is_mixed=True)
     look(length, is_mixed=False)
@@ -133,7 +139,7 @@ def check_same(again, whole):
 @pytest.mark.parametrize("step", [440, 460, 490, 570])
 @pytest.mark.usefixtures("two_rounds")
 def test_a_run_resumes_to_the_bit_in_every_round(tmp_path, step):
-    options = {"metrics_every": 10}
+    options: dict[str, Any] = {"metrics_every": 10}
     whole = run(**options)
     assert whole.stages == (("flow", 400), ("corrections", 460), ("corrections", 580))
     # One gradient per particle for each step, and for each beginning of a round.
@@ -143,6 +149,8 @@ def test_a_run_resumes_to_the_bit_in_every_round(tmp_path, step):
         run(callback=interrupt_at(step), **options)
     again = run(**options)
     check_same(again, whole)
+    assert again.chains is not None
+    assert whole.chains is not None
     for one, other in zip(again.chains, whole.chains, strict=True):
         assert np.array_equal(one, other)
     assert np.array_equal(again.sample(30).particles, whole.sample(30).particles)

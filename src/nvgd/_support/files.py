@@ -29,7 +29,8 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
     try:
         _write_atomically(path, write)
     except OSError as error:
-        error.filename, error.filename2 = str(path), None
+        if error.errno is not None:  # with a message of the operating system
+            error.filename, error.filename2 = str(path), None
         raise
 
 

@@ -41,6 +41,13 @@ class Proposal(NamedTuple):
     is_local: Bool[Array, ""]
     is_jump: Bool[Array, ""]
 
+    @classmethod
+    def none(cls, particles: Float[Array, "n d"]) -> "Proposal":
+        """A placeholder of the right shapes."""
+        column, no = particles[:, 0], jnp.array(False)
+        rows = particles, particles, particles, particles, particles
+        return cls(*rows, column, column, no, no)
+
 
 class CorrectionState(NamedTuple):
     """State of the chains, with what is adapted to them."""

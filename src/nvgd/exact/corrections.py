@@ -181,8 +181,6 @@ def _begun(
 ) -> CorrectionState:
     """The first state, with its proposal."""
     zero = jnp.zeros((), particles.dtype)
-    column = particles[:, 0]
-    none = Proposal(*5 * (particles,), *2 * (column,), jnp.array(False), jnp.array(False))
     state = CorrectionState(
         particles=particles,
         step=stage.first_step,
@@ -193,7 +191,7 @@ def _begun(
         log_size=stage.log_size,
         frame=adapted.frame,
         jumps=adapted.jumps,
-        proposal=none,
+        proposal=Proposal.none(particles),
         adapted=adapted,
         acceptance=zero,
         jump_acceptance=zero,

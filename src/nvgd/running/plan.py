@@ -1,6 +1,5 @@
 """The plan of a run: its stages, and the step at which each ends."""
 
-# The flow takes FLOW_SHARE of a run with corrections, but at least FEWEST_FLOW_STEPS steps.
 from abc import ABC, abstractmethod
 from typing import Any, NamedTuple, cast
 

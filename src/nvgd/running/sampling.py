@@ -210,7 +210,7 @@ def sample(
             devices=own_devices(),
             progress=False,
         )
-        return np.asarray(again.particles)
+        return again.flat_positions
 
     last = run.whole_active()
 

@@ -11,7 +11,12 @@ from nvgd.posterior.diagnostics.mixing import LARGEST_BULK, LARGEST_TAIL, Mixing
 from nvgd.posterior.summary import scalars
 
 # Names of the checks that the verdict looks for.
-MIXING, TAILS, RISE = "R-hat of the chains", "R-hat of the tails", "rise of the log density"
+MIXING, TAILS, OUTSIDE, RISE = (
+    "R-hat of the chains",
+    "R-hat of the tails",
+    "chains that stay outside",
+    "rise of the log density",
+)
 # Most columns whose R-hat is computed; of more, as many are evenly selected.
 MAX_COLUMNS = 2000
 # The log density of a bounded target does not rise by this much per dimension from the first third
@@ -47,7 +52,8 @@ def _mixing(found: Mixing, labels: Sequence[str]) -> dict[str, Check]:
     tails = np.maximum(found.lower_tail, found.upper_tail)
     farthest = int(np.argmax(tails))
     side = "low" if found.lower_tail[farthest] >= found.upper_tail[farthest] else "high"
-    tail = float(tails[farthest])
+    tail, outside = float(tails[farthest]), int(np.argmax(found.num_outside))
+    number = float(found.num_outside[outside])
     return {
         MIXING: Check(bulk, None, f"below {LARGEST_BULK}", bulk >= LARGEST_BULK, labels[worst]),
         TAILS: Check(
@@ -57,6 +63,7 @@ def _mixing(found: Mixing, labels: Sequence[str]) -> dict[str, Check]:
             tail >= LARGEST_TAIL,
             f"{side} values of {labels[farthest]}",
         ),
+        OUTSIDE: Check(number, None, "0", number > 0, labels[outside] if number else ""),
     }
 
 

@@ -16,6 +16,7 @@ from nvgd.posterior.diagnostics.measures import (
     kernel_test,
     mean_scores,
     num_distinct,
+    num_strays,
     overall_ratio,
     principal_ratios,
     standardise,
@@ -133,6 +134,8 @@ def gather(
             critical = _critical(freedom * len(particles), len(found.values), thresholds.level)
             expected = 0.0 if name == "mean score" else 1.0
             checks[name] = _worst(found, expected, least, critical, labels)
+    strays = num_strays(particles, np.asarray(log_densities, np.float64))
+    checks["stray particles"] = Check(strays, None, "0", strays > 0)
     checks |= _distances(sample, thresholds)
     if replicates:
         checks["R-hat"] = _agreement([particles, *replicates], names, thresholds)
@@ -243,12 +246,17 @@ def _shares(
         measured["share of rejected moves"] = 1 - history["acceptance"]
     if "num_rescued" in history:
         measured["share of rescued particles"] = history["num_rescued"] / num_particles
+    if "jump_acceptance" in history:
+        measured["share of accepted jumps"] = history["jump_acceptance"]
     for name, values in measured.items():
         last = values[-max(len(values) // 10, 1) :]
         # NaN where the last stage of the run has no such moves.
         last = last[np.isfinite(last)]
         if len(last):
             share = float(np.mean(last))
+            if "accepted" in name:
+                checks[name] = Check(share, None, "above 0 if there are several modes", False)
+                continue
             largest = thresholds.rejected if "rejected" in name else thresholds.capped
             checks[name] = Check(share, None, f"below {largest}", share > largest)
     return checks

@@ -13,6 +13,8 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from nvgd._support.compilation import compiled
+from nvgd._support.robust import can_fit_scatter, coordinate_scales, student_scatter, whiten
+from nvgd.exact.adaptation import is_stray
 from nvgd.stein.kernels import IMQ, stein_kernel
 
 # Largest number of particles in pairwise measures, whose cost is quadratic.
@@ -195,6 +197,20 @@ def kernel_test(sample: StandardisedSample) -> KernelTest:
 def _stein_matrix(positions: Array, scores: Array) -> Array:
     bandwidth = jnp.sqrt(jnp.asarray(positions.shape[1], positions.dtype))
     return stein_kernel(IMQ(1.0), bandwidth, positions, scores, positions, scores)
+
+
+def num_strays(particles: Float[np.ndarray, "n d"], log_densities: Float[np.ndarray, " n"]) -> int:
+    """Number of particles whose log density is far too low for their distance from the others."""
+    return int(np.sum(_strays(jnp.asarray(particles), jnp.asarray(log_densities))))
+
+
+@compiled
+def _strays(particles: Array, log_densities: Array) -> Array:
+    if can_fit_scatter(*particles.shape):
+        centre, lower = student_scatter(particles, 4)
+        return is_stray(whiten(lower, particles - centre), log_densities)
+    centre, scales = coordinate_scales(particles)
+    return is_stray((particles - centre) / scales, log_densities)
 
 
 def num_distinct(sample: StandardisedSample) -> float:

@@ -12,6 +12,8 @@ TAIL = 0.02
 LARGEST_BULK, LARGEST_TAIL = 1.08, 1.2
 # Most states per chain that are ranked.
 MOST_RANKED = 32
+# Fewest states per chain that tell whether it stays in a tail.
+FEWEST_STATES = 8
 
 
 class Mixing(NamedTuple):
@@ -20,12 +22,15 @@ class Mixing(NamedTuple):
     bulk: Float[np.ndarray, " c"]
     lower_tail: Float[np.ndarray, " c"]
     upper_tail: Float[np.ndarray, " c"]
+    num_outside: Float[np.ndarray, " c"]
+    """Number of chains that never leave one of the tails."""
 
     @property
     def excess(self) -> Float[np.ndarray, " c"]:
-        """The largest of a column's three measures, in units in which 1 is the largest allowed."""
+        """The largest of a column's measures, in units in which 1 is too large."""
         tails = np.maximum(self.lower_tail, self.upper_tail)
-        return np.maximum((self.bulk - 1) / (LARGEST_BULK - 1), (tails - 1) / (LARGEST_TAIL - 1))
+        r_hats = (self.bulk - 1) / (LARGEST_BULK - 1), (tails - 1) / (LARGEST_TAIL - 1)
+        return np.maximum(np.maximum(*r_hats), self.num_outside)
 
     @property
     def is_mixed(self) -> bool:
@@ -39,7 +44,8 @@ def measure_mixing(values: Float[np.ndarray, "n k c"]) -> Mixing:
     R-hat compares the variance between the means of the chains with that within chains; it is 1 if
     all chains have the same distribution. One of 256 chains that never leaves a tail hardly changes
     the R-hat of the values. It does change that of the indicator "among the lowest 2 % of all
-    values": the few that are there should come from many chains.
+    values": the few that are there should come from many chains. And it is counted: with
+    `FEWEST_STATES` states or more, a chain that mixes does not stay in one tail.
     """
     length = values.shape[1]
     stride = -(-length // MOST_RANKED)
@@ -47,12 +53,13 @@ def measure_mixing(values: Float[np.ndarray, "n k c"]) -> Mixing:
     num_chains, length, num_columns = values.shape
     if length < 2 or num_chains < 2:
         nothing = np.full(num_columns, np.inf)
-        return Mixing(nothing, nothing, nothing)
+        return Mixing(nothing, nothing, nothing, np.zeros(num_columns))
     found = []
     for column in np.moveaxis(values, 2, 0):
         ranks = _ranks(column)
         indicators = ranks < TAIL, ranks > 1 - TAIL
-        found.append([r_hat(ndtri(ranks)), *(r_hat(each) for each in indicators)])
+        outside = [each.all(axis=1).sum() for each in indicators if length >= FEWEST_STATES]
+        found.append([r_hat(ndtri(ranks)), *(r_hat(each) for each in indicators), sum(outside)])
     return Mixing(*np.array(found).T)
 
 

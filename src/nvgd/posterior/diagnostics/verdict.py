@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from nvgd._support.tables import align
-from nvgd.posterior.diagnostics.chain_checks import MIXING, RISE, TAILS
+from nvgd.posterior.diagnostics.chain_checks import MIXING, OUTSIDE, RISE, TAILS
 from nvgd.posterior.diagnostics.checks import Check, Evidence
 
 Verdict = Literal[
@@ -21,6 +21,9 @@ MIN_PARTICLES = 8
 
 # A variance ratio below this belongs to a density that does not fall off.
 FLAT = 0.2
+
+# With fewer accepted jumps, particles hardly change from one mode to another.
+FEW_JUMPS = 0.002
 
 RATIOS = ("variance ratio", "variance ratio by direction", "variance ratio by coordinate")
 SHAPES = ("held-out Stein discrepancy", "kernelised Stein discrepancy")
@@ -90,6 +93,14 @@ def decide(
 
     if MIXING in checks:
         return diagnosis(*_of_chains(evidence, num_particles, num_steps))
+    if "stray particles" in alarms:
+        return diagnosis(
+            "diverged",
+            f"{checks['stray particles'].value:.0f} of {num_particles} particles lie where the log "
+            "density is far too low for any draw.",
+            "Start nearer (initial='laplace'), take more particles, or use all data at once, so "
+            "that corrections bring them back.",
+        )
     ratio = next((checks[name] for name in RATIOS if name in alarms), None)
     misfits = alarms & {"mean score", *RATIOS, *SHAPES}
     is_moving = "drift of the log density" in alarms
@@ -132,15 +143,7 @@ def decide(
             "Take a step size three times smaller, or start nearer with initial='laplace'.",
         )
     if "R-hat" in alarms:
-        worst = checks["R-hat"]
-        return diagnosis(
-            "multimodal disagreement",
-            f"ensembles from different starts disagree (R-hat of {worst.where} is "
-            f"{worst.value:.3g}) though each one fits the scores where it is: there are several "
-            "modes.",
-            "Do not average over them: start wider (initial='prior'), and compare the modes one "
-            "by one.",
-        )
+        return diagnosis(*_disagreement(checks["R-hat"]))
     if misfits:
         shape = next(name for name in SHAPES if name in misfits)
         return diagnosis(
@@ -162,7 +165,7 @@ def decide(
 def _of_chains(evidence: Evidence, num_draws: int, num_steps: int) -> tuple[Verdict, str, str]:
     """Verdict, reason and advice for a run with corrections."""
     checks, alarms = evidence.checks, {n for n, c in evidence.checks.items() if c.is_alarm}
-    is_mixed = not alarms & {MIXING, TAILS}
+    is_mixed = not alarms & {MIXING, TAILS, OUTSIDE}
     ratio = checks["variance ratio by coordinate"]
     if not is_mixed and ratio.is_alarm and ratio.value < FLAT:
         return (
@@ -179,16 +182,22 @@ def _of_chains(evidence: Evidence, num_draws: int, num_steps: int) -> tuple[Verd
             "Check the model where scales tend to zero, and give them priors that exclude it.",
         )
     if not is_mixed:
-        worst = checks[MIXING if MIXING in alarms else TAILS]
+        if alarms & {MIXING, TAILS}:
+            worst = checks[MIXING if MIXING in alarms else TAILS]
+            reason = f"R-hat of {worst.where} is {worst.value:.3g}, expected {worst.expected}."
+        else:
+            worst = checks[OUTSIDE]
+            reason = f"{worst.value:.0f} never left the extreme 2 % of {worst.where}."
         return (
             "not yet",
-            f"the chains have not mixed: R-hat of {worst.where} is {worst.value:.3g}, expected "
-            f"{worst.expected}.",
+            f"the chains have not mixed: {reason}",
             f"Allow more steps: max_steps={4 * num_steps}, without num_steps. If that does not "
             "help, write the model so that it has no narrow region there: effects in units of "
             "their scale (non-centred), other units, a tighter prior.",
         )
-    misfits = alarms & {"mean score", *RATIOS, *SHAPES}
+    if "R-hat" in alarms:
+        return _disagreement(checks["R-hat"])
+    misfits = alarms & {"mean score", "stray particles", *RATIOS, *SHAPES}
     if misfits:
         name = sorted(misfits)[0]
         where = f" along {checks[name].where}" if checks[name].where else ""
@@ -204,6 +213,16 @@ def _of_chains(evidence: Evidence, num_draws: int, num_steps: int) -> tuple[Verd
         "the chains have mixed, in the tails too, and location, variances and shape fit the "
         "scores.",
         f"Use it. {num_draws} draws were tested.",
+    )
+
+
+def _disagreement(worst: Check) -> tuple[Verdict, str, str]:
+    return (
+        "multimodal disagreement",
+        f"ensembles from different starts disagree (R-hat of {worst.where} is {worst.value:.3g}) "
+        "though each one fits the scores where it is: there are several modes.",
+        "Do not average over them: start wider (initial='prior'), and compare the modes one by "
+        "one.",
     )
 
 
@@ -263,6 +282,12 @@ def _cautions(evidence: Evidence, num_particles: int) -> tuple[str, ...]:
         cautions.append(
             "Modes that no particle has found are not seen: diagnose(num_replicates=3) compares "
             "runs from other starts."
+        )
+    jumps = evidence.checks.get("share of accepted jumps")
+    if jumps is not None and jumps.value < FEW_JUMPS:
+        cautions.append(
+            f"Only {jumps.value:.1%} of the jumps were accepted: separate modes, if there are any, "
+            "may have wrong weights."
         )
     if num_particles < 50:
         cautions.append("With fewer than 50 particles only gross errors are seen.")
