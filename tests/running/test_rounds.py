@@ -12,7 +12,7 @@ from nvgd.densities import Gaussian
 from nvgd.posterior.chains import Chains
 from nvgd.running import rounds
 from nvgd.running.history import History
-from nvgd.running.plan import FEWEST_FLOW_STEPS
+from nvgd.running.plan import FEWEST_FLOW_STEPS, CorrectionLeg
 from nvgd.running.rounds import FIRST_ROUND, RoundsLength
 
 DENSITY = Gaussian([2.0, -1.0], [[1.0, 0.5], [0.5, 2.0]])
@@ -127,6 +127,14 @@ def interrupt_at(step):
     return callback
 
 
+def check_same(again, whole):
+    assert again.stages == whole.stages
+    assert np.array_equal(again.particles, whole.particles)
+    assert np.array_equal(again.draws["x"], whole.draws["x"])
+    for name, values in whole.history.items():
+        assert np.array_equal(again.history[name], values, equal_nan=True), name
+
+
 # In the first round, at its end, while the second one adapts, and while it keeps draws.
 @pytest.mark.parametrize("step", [440, 460, 490, 570])
 @pytest.mark.usefixtures("two_rounds")
@@ -140,15 +148,47 @@ def test_a_run_resumes_to_the_bit_in_every_round(tmp_path, step):
     with pytest.raises(Interrupted):
         run(callback=interrupt_at(step), **options)
     again = run(**options)
-    assert again.stages == whole.stages
-    assert np.array_equal(again.particles, whole.particles)
+    check_same(again, whole)
     assert again.chains is not None
     assert whole.chains is not None
     for one, other in zip(again.chains, whole.chains, strict=True):
         assert np.array_equal(one, other)
-    for name, values in whole.history.items():
-        assert np.array_equal(again.history[name], values, equal_nan=True), name
     assert np.array_equal(again.sample(30).particles, whole.sample(30).particles)
+
+
+def ctrl_c_at_call(number, function):
+    """The function, with Ctrl-C at one of its calls."""
+    calls = []
+
+    def interrupted(*arguments):
+        calls.append(None)
+        if len(calls) == number:
+            raise KeyboardInterrupt
+        return function(*arguments)
+
+    return interrupted
+
+
+@pytest.mark.usefixtures("two_rounds")
+def test_ctrl_c_between_two_stages_or_in_a_check_resumes_to_the_bit(tmp_path, monkeypatch):
+    whole = run()
+    # Before the first round, before the second, and in the checks at the ends of the two.
+    moments = [
+        (CorrectionLeg, "enter", 1, 400),
+        (CorrectionLeg, "enter", 2, 460),
+        (rounds, "measure_mixing", 1, 460),
+        (rounds, "measure_mixing", 2, 580),
+    ]
+    for owner, name, number, step in moments:
+        directory = tmp_path / f"{name}-{number}"
+        with monkeypatch.context() as patch:
+            patch.setattr(owner, name, ctrl_c_at_call(number, getattr(owner, name)))
+            with pytest.warns(nvgd.RunStoppedWarning, match=f"Ctrl-C after step {step} .*resumes"):
+                stopped = run(checkpoint=directory)
+        assert stopped.stages == whole.stages[: 1 + (step > 400) + (step > 460)]
+        # The draws of the round that has just ended are not lost.
+        assert stopped.draws["x"].shape[0] == (40 if step > 400 else 1)
+        check_same(run(checkpoint=directory), whole)
 
 
 def test_chains_that_have_not_mixed_at_the_end_are_announced():

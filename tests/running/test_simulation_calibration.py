@@ -43,7 +43,7 @@ def exact_sampler(monkeypatch):
             draws = {"mean": change(draws / (NUM_DATA + 1))}
             return types.SimpleNamespace(draws=draws, completed=seed % 2 == 0 or not options)
 
-        monkeypatch.setattr(simulation_calibration, "sample", sample)
+        monkeypatch.setattr(simulation_calibration, "sample_or_interrupt", sample)
         monkeypatch.setattr(simulation_calibration, "_check_options", lambda options: None)
 
     return install

@@ -18,10 +18,10 @@ from nvgd.experiments.base import Arrays, Experiment, Report, Task
 from nvgd.experiments.figures import draw_measures
 from nvgd.experiments.methods import COLOURS, DEFAULT
 from nvgd.experiments.records import Records, Rows
-from nvgd.experiments.sampling import sample
 from nvgd.flow.particle_flow import ParticleFlow
 from nvgd.flow.stage import StageState
 from nvgd.posterior.posterior import Posterior
+from nvgd.running.sampling import sample_or_interrupt
 from nvgd.targets.target import Target
 
 MEASURES = {
@@ -216,7 +216,7 @@ class ClassificationExperiment(Experiment):
         with warnings.catch_warnings():
             # The status is recorded; the search includes step sizes that are too large.
             warnings.simplefilter("ignore", RunStoppedWarning)
-            return sample(
+            return sample_or_interrupt(
                 self.target(tuning=tuning),
                 self.flow(task.method, step_size),
                 initial=self.initial(jax.random.key(task.seed)),

@@ -18,9 +18,9 @@ from nvgd.experiments.figures import band, mark_exact, save_figure
 from nvgd.experiments.funnel_frames import Frame, take_frame
 from nvgd.experiments.funnel_measures import NUM_EXACT_SAMPLES, NUM_REFERENCE_DRAWS
 from nvgd.experiments.methods import COLOURS, DEFAULT, EXACT, PAPER
-from nvgd.experiments.sampling import sample
 from nvgd.flow.methods import NVGD, SVGD, ULA
 from nvgd.flow.particle_flow import ParticleFlow
+from nvgd.running.sampling import sample_or_interrupt
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -99,7 +99,7 @@ def run(config: Demo) -> None:
                         frames.append(take_frame(state))
 
                 started = time.perf_counter()
-                posterior = sample(
+                posterior = sample_or_interrupt(
                     funnel.log_density,
                     flow,
                     dim=2,

@@ -22,9 +22,9 @@ from nvgd.experiments.funnel_measures import (
 )
 from nvgd.experiments.methods import DEFAULT, EXACT, PAPER, SEQUENTIAL, paper_nvgd
 from nvgd.experiments.records import Records, Rows
-from nvgd.experiments.sampling import sample
 from nvgd.flow.methods import NVGD, SVGD, ULA
 from nvgd.flow.particle_flow import ParticleFlow
+from nvgd.running.sampling import sample_or_interrupt
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -105,7 +105,7 @@ class FunnelExperiment(Experiment):
             report.measure(step=int(state.step), **values)
             report.step(int(state.step), f"MMD² {float(values['mmd']):.4f}")
 
-        posterior = sample(
+        posterior = sample_or_interrupt(
             Funnel(2).log_density,
             flow,
             dim=2,
@@ -129,7 +129,7 @@ class FunnelExperiment(Experiment):
         self, task: Task, flow: ParticleFlow, measures: FunnelMeasures, report: Report
     ) -> Arrays:
         """One chain with as many gradients as all particles; its kept states are measured."""
-        posterior = sample(
+        posterior = sample_or_interrupt(
             Funnel(2).log_density,
             flow,
             dim=2,

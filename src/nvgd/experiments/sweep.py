@@ -19,10 +19,10 @@ from nvgd.experiments.funnel_measures import (
 )
 from nvgd.experiments.methods import COLOURS, DEFAULT, EXACT, PAPER, paper_nvgd
 from nvgd.experiments.records import Records, Rows
-from nvgd.experiments.sampling import sample
 from nvgd.flow.methods import NVGD, SVGD, ULA
 from nvgd.flow.particle_flow import ParticleFlow
 from nvgd.flow.stage import StageState
+from nvgd.running.sampling import sample_or_interrupt
 
 # Dimensions in the table; the figure shows all of them.
 SHOWN = (2, 5, 10, 20, 30, 40)
@@ -87,7 +87,7 @@ class Sweep(Experiment):
             deviation = float(state.particles[:, 0].std())
             report.step(int(state.step), f"d = {dim}, sd of x₁ {deviation:.2f}")
 
-        posterior = sample(
+        posterior = sample_or_interrupt(
             Funnel(dim).log_density,
             self.flows()[task.method],
             dim=dim,

@@ -38,6 +38,7 @@ class Monitor:
         check_callable("callback", callback, optional=True)
         self.metrics, self.every, self.callback = dict(metrics or {}), every, callback
         self._rows: list[dict[str, float]] = []
+        self._is_called_back = True
 
     def steps_until_next(self, step: int) -> int:
         """Number of steps before the next evaluation is due."""
@@ -56,7 +57,9 @@ class Monitor:
             self._rows.pop()
         self._rows.append({"step": int(state.step), **self._measured(state.particles)})
         if self.callback is not None:
+            self._is_called_back = False
             self.callback(state)
+            self._is_called_back = True
 
     def has_seen(self, step: int) -> bool:
         """Whether the last evaluation was at this step."""
@@ -77,10 +80,16 @@ class Monitor:
         """Drop the metrics of later steps, whose states turned out to be invalid."""
         self._rows = [row for row in self._rows if row["step"] <= step]
 
-    def records(self) -> dict[str, np.ndarray]:
-        """One array per metric, and the array `step`."""
-        names = self._rows[0] if self._rows else ()
-        return {name: np.array([row[name] for row in self._rows]) for name in names}
+    def records(self, *, finished: bool = False) -> dict[str, np.ndarray]:
+        """One array per metric, and the array `step`.
+
+        Arguments:
+            finished: without the last evaluation if its callback was interrupted. A run that
+                resumes from there makes it again.
+        """
+        rows = self._rows[:-1] if finished and not self._is_called_back else self._rows
+        names = rows[0] if rows else ()
+        return {name: np.array([row[name] for row in rows]) for name in names}
 
     def restore(self, records: Mapping[str, np.ndarray]) -> None:
         """Restore the `records` of a checkpoint."""

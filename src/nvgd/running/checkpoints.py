@@ -98,7 +98,7 @@ class Checkpoints:
             ),
             **{f"info/{name}": values for name, values in infos.items()},
             **{f"diagnostics/{name}": values for name, values in diagnostics.items()},
-            **{f"metrics/{name}": values for name, values in watch.records().items()},
+            **{f"metrics/{name}": values for name, values in watch.records(finished=True).items()},
             **{f"looks/{name}": values for name, values in run.length.records().items()},
         }
         arrays |= {f"draws/{name}": values for name, values in run.draws.arrays().items()}

@@ -1,11 +1,22 @@
-"""Why a run stopped, in a sentence."""
+"""Why a run stopped, in a sentence; errors of the log density."""
 
+import contextlib
+import logging
 import re
+from collections.abc import Callable, Iterator
+from typing import TypeVar
 
+import jax
+
+from nvgd._support.errors import InputError
 from nvgd.posterior.diagnostics.verdict import INTERRUPTED, RAISED
 
+# What JAX raises for an error in a callback.
+CALLBACK_ERRORS = (jax.errors.JaxRuntimeError, ValueError)
 # What follows if there is a checkpoint of that step.
 RESUMES = "The same call resumes from there."
+
+Result = TypeVar("Result")
 
 
 def raised(step: int, error: Exception) -> str:
@@ -47,6 +58,41 @@ def can_go_on(status: str) -> bool:
 def is_from_callback(error: Exception) -> bool:
     """Whether a callback raised the error; only the user's log density has callbacks."""
     return "callback" in str(error).lower()
+
+
+@contextlib.contextmanager
+def at_the_start() -> Iterator[None]:
+    """Context manager: an error of the log density is an `InputError`, as no step was taken yet."""
+    try:
+        yield
+    except CALLBACK_ERRORS as error:
+        if isinstance(error, InputError) or not is_from_callback(error):
+            raise
+        raise InputError(
+            f"the log density {RAISED} at the starting particles ({_last_line(error)}): fix it, or "
+            "start elsewhere with initial=."
+        ) from error
+
+
+def longest(take: Callable[[int], Result], length: int) -> Result | None:
+    """The result of as many steps as raise no error, if `length` steps raise one.
+
+    Returns None if the first step does.
+    """
+    # JAX logs the traceback of every error in a callback. That of the first one is enough.
+    logger = logging.getLogger("jax._src.callback")
+    was_disabled, logger.disabled = logger.disabled, True
+    good, bad, found = 0, length, None
+    try:
+        while bad - good > 1:
+            middle = (good + bad) // 2
+            try:
+                found, good = take(middle), middle
+            except CALLBACK_ERRORS:
+                bad = middle
+    finally:
+        logger.disabled = was_disabled
+    return found
 
 
 def _last_line(error: Exception) -> str:

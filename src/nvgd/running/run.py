@@ -3,7 +3,7 @@
 import contextlib
 import functools
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -29,8 +29,6 @@ from nvgd.running.stopping import AbstractLength
 from nvgd.targets.data import AbstractBatches, steps_at_a_time
 from nvgd.targets.target import Target
 
-# What JAX raises for an error in a callback.
-CALLBACK_ERRORS = (jax.errors.JaxRuntimeError, ValueError)
 # Chunk lengths adapt to this duration, the interval of progress updates and of checks for Ctrl-C.
 SECONDS_PER_CHUNK = 0.25
 
@@ -190,11 +188,12 @@ class Run:
             )
             take = functools.partial(advance, steps, self.active.state, self.previous, shares)
             try:
-                chunk = take(length)
-            except CALLBACK_ERRORS as error:
+                with contextlib.nullcontext() if step else faults.at_the_start():
+                    chunk = take(length)
+            except faults.CALLBACK_ERRORS as error:
                 if not self._is_of_log_density(error):
                     raise
-                raised, chunk = error, _longest(take, length)
+                raised, chunk = error, faults.longest(take, length)
         if chunk is not None:
             with deferred_interrupts():
                 self._record(step, chunk)
@@ -207,7 +206,7 @@ class Run:
         """Context manager: an error of the log density stops the run at its last good state."""
         try:
             yield
-        except CALLBACK_ERRORS as error:
+        except faults.CALLBACK_ERRORS as error:
             if not self._is_of_log_density(error):
                 raise
             self._stop_for(error)
@@ -348,21 +347,6 @@ class Run:
     def whole_active(self) -> Active:
         """The active stage with its state, gathered so that every process can read it."""
         return self.active._replace(state=self.whole_state())
-
-
-def _longest(take: Callable[[int], Chunk], length: int) -> Chunk | None:
-    """The longest chunk without an error, if one of `length` steps raises one.
-
-    Returns None if the first step does.
-    """
-    good, bad, longest = 0, length, None
-    while bad - good > 1:
-        middle = (good + bad) // 2
-        try:
-            longest, good = take(middle), middle
-        except CALLBACK_ERRORS:
-            bad = middle
-    return longest
 
 
 def padded(taken: PyTree, capacity: int) -> PyTree:

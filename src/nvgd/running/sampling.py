@@ -31,7 +31,9 @@ from nvgd.flow.methods import NVGD
 from nvgd.flow.particle_flow import ParticleFlow
 from nvgd.flow.stage import StageState
 from nvgd.posterior.chains import Chains
+from nvgd.posterior.diagnostics.verdict import INTERRUPTED
 from nvgd.posterior.posterior import Posterior
+from nvgd.running import faults
 from nvgd.running.callbacks import Metrics, Monitor
 from nvgd.running.checkpoints import Checkpoints
 from nvgd.running.further_draws import further_draws
@@ -146,7 +148,7 @@ def sample(
         contextlib.nullcontext() if checkpoints is None else checkpoints.locked(),
         Progress(length.end, is_shown=progress and is_first_process()) as shown,
     ):
-        with shown.compiling("the log density"):
+        with shown.compiling("the log density"), faults.at_the_start():
             particles = starting_particles(target, initial, num_particles, taken, particle_key)
         if not flow.direction.capabilities.noise_share:
             check_apart(particles)
@@ -195,7 +197,7 @@ def sample(
                 "particles of your own: sample with initial= one of the ways to draw them, such as "
                 "Jittered(position)."
             )
-        again = sample(
+        again = sample_or_interrupt(
             target,
             flow,
             num_particles=len(state.particles),
@@ -234,6 +236,14 @@ def sample(
         replicate=replicate,
     )
     _warn_unless_converged(posterior, length)
+    return posterior
+
+
+def sample_or_interrupt(*arguments: Any, **options: Any) -> Posterior:
+    """`sample` for one of many runs: Ctrl-C ends all of them, not only this one."""
+    posterior = sample(*arguments, **options)
+    if posterior.status.startswith(INTERRUPTED):
+        raise KeyboardInterrupt(posterior.status)
     return posterior
 
 

@@ -22,7 +22,7 @@ from nvgd._support.errors import (
 from nvgd._support.processes import is_first_process
 from nvgd.posterior.diagnostics.calibration import CalibrationResult
 from nvgd.running.progress import Progress
-from nvgd.running.sampling import sample
+from nvgd.running.sampling import sample, sample_or_interrupt
 from nvgd.targets.coercion import as_target
 from nvgd.targets.positions import element_name
 from nvgd.targets.target import LogDensity, Target
@@ -106,7 +106,7 @@ def simulation_based_calibration(
             form = _same_form(form, target, number)
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", RunStoppedWarning)
-                posterior = sample(
+                posterior = sample_or_interrupt(
                     target, seed=int(seeds[number]), progress=False, **sample_options
                 )
             if not posterior.completed:
