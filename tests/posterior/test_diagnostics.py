@@ -23,7 +23,7 @@ from nvgd.posterior.diagnostics.measures import (
     standardise,
     variance_ratios,
 )
-from nvgd.posterior.diagnostics.mixing import LARGEST_BULK, LARGEST_TAIL, measure_mixing
+from nvgd.posterior.diagnostics.mixing import LARGEST_BULK, measure_mixing
 from nvgd.posterior.diagnostics.trend import trend
 from nvgd.running.starts import AbstractStart
 
@@ -62,7 +62,7 @@ def test_exact_draws_are_converged():
         (ratio(0.7, TEN), "variance too small", r"is 0\.4\d ± .* where 1 belongs"),
         (ratio(1.4, TEN), "diverged", "spread wider than the target"),
         (ratio(0.5, Gaussian([0.0], [1.0])), "variance too small", "too close together"),
-        (given(TEN, draws(TEN, 100) + 2.0), "not yet", "beside the target: the mean score along"),
+        (given(TEN, draws(TEN, 100) + 0.3), "not yet", "beside the target: the mean score along"),
         (given(TEN, draws(TEN, 100)[np.arange(100) % 9]), "variance too small", "only 9 of 100"),
         (given(TEN, draws(TEN, 7)), "not yet", "7 particles are too few to tell"),
     ],
@@ -277,23 +277,15 @@ def test_chains_of_independent_draws_have_mixed(num_chains, length):
         assert found.excess.shape == (3,)
 
 
-@pytest.mark.parametrize(
-    "num_chains",
-    [
-        60,
-        100,
-        pytest.param(256, marks=pytest.mark.xfail(strict=True, reason="R-hat is only 1.1")),
-    ],
-)
+@pytest.mark.parametrize("num_chains", [40, 100, 256])
 def test_one_chain_that_never_leaves_the_tail_is_found(num_chains):
     chains = exact_chains(num_chains, 32)
     chains[17, :, 1] = 3.0 + 0.01 * chains[17, :, 1]
     found = measure_mixing(chains)
-    assert np.all(found.bulk < LARGEST_BULK)
-    assert found.upper_tail[1] > LARGEST_TAIL
-    assert np.all(found.lower_tail < LARGEST_TAIL)
+    # The R-hat of the values hardly changes.
+    assert np.all(found.bulk < 1.1)
     assert not found.is_mixed
-    assert (found.excess > 1).tolist() == [False, True, False]
+    assert (found.excess >= 1).tolist() == [False, True, False]
 
 
 def test_chains_that_remember_their_start_have_not_mixed():
