@@ -135,7 +135,7 @@ def gather(
             expected = 0.0 if name == "mean score" else 1.0
             checks[name] = _worst(found, expected, least, critical, labels)
     strays = num_strays(particles, np.asarray(log_densities, np.float64))
-    checks["stray particles"] = Check(strays, None, "0", strays > 0)
+    checks["stray particles"] = Check(float(strays), None, "0", strays > 0)
     checks |= _distances(sample, thresholds)
     if replicates:
         checks["R-hat"] = _agreement([particles, *replicates], names, thresholds)
