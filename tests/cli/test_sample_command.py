@@ -1,5 +1,6 @@
 """`nvgd sample`: from a file with a model to numbers, figures and particles."""
 
+import errno
 import json
 from pathlib import Path
 
@@ -7,7 +8,11 @@ import numpy as np
 import pytest
 
 import nvgd
-from nvgd.cli import main
+from nvgd._support.files import locked
+from nvgd.cli import main, sample
+from nvgd.cli.main import COMMANDS
+from nvgd.cli.parsing import parse
+from nvgd.cli.report.frames import Frames
 
 PLAIN = """
 import jax.numpy as jnp
@@ -155,3 +160,114 @@ def test_models_that_cannot_be_loaded(directory, model, message, capsys):
     assert message in error
     assert error.count("\n") == 1
     assert not (directory / "out").exists()
+
+
+def arguments(directory):
+    model = f"{directory}/plain.py:log_density"
+    return ["sample", model, "--dim", "2", "--out", str(directory / "out"), *OPTIONS]
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [([], None), (["--num-steps", "auto"], "auto"), (["--num-steps", "700"], 700)],
+)
+def test_the_length_is_automatic_unless_it_is_given(words, expected):
+    command = parse(COMMANDS, ["sample", "model.py:target", *words], program="nvgd", version="0")
+    assert command.num_steps == expected
+
+
+def ctrl_c_at(monkeypatch, number):
+    """Ctrl-C at one of the frames of the animation, of which there is one per step."""
+    calls, take = [], Frames.__call__
+
+    def interrupted(self, state):
+        calls.append(None)
+        if len(calls) == number:
+            raise KeyboardInterrupt
+        take(self, state)
+
+    monkeypatch.setattr(Frames, "__call__", interrupted)
+
+
+@pytest.mark.parametrize(
+    ("number", "sentence", "is_there"),
+    [
+        (1, "interrupted before the first step; the same command starts anew.", False),
+        (8, "interrupted after step 7; the same command continues the run.", True),
+    ],
+)
+def test_ctrl_c(directory, monkeypatch, capsys, number, sentence, is_there):
+    assert main(arguments(directory)) == 0
+    whole = nvgd.load(directory / "out" / "posterior.npz")
+    (directory / "out").rename(directory / "whole")
+    capsys.readouterr()
+    with monkeypatch.context() as patch:
+        ctrl_c_at(patch, number)
+        assert main(arguments(directory)) == 130
+    printed = capsys.readouterr()
+    assert printed.err == f"nvgd: {sentence}\n"
+    assert printed.out == ""
+    # A checkpoint is promised only if there is one.
+    assert bool(list((directory / "out").glob("checkpoints/*.npz"))) == is_there
+    assert main(arguments(directory)) == 0
+    again = nvgd.load(directory / "out" / "posterior.npz")
+    assert np.array_equal(again.particles, whole.particles)
+    frames = (np.load(directory / name / "frames.npz") for name in ("out", "whole"))
+    assert len({tuple(frame["steps"].tolist()) for frame in frames}) == 1
+
+
+def test_ctrl_c_while_results_are_written(directory, monkeypatch, capsys):
+    with monkeypatch.context() as patch:
+        patch.setattr(sample, "write_report", press_ctrl_c)
+        assert main(arguments(directory)) == 130
+    error = capsys.readouterr().err
+    assert "after the last step; the same command writes the rest of the results" in error
+    assert main(arguments(directory)) == 0
+    assert (directory / "out" / "report.html").exists()
+
+
+def press_ctrl_c(*arguments):
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("name", ["posterior.npz", "report.html", "pairs.png"])
+def test_a_full_disk_while_results_are_written(directory, monkeypatch, capsys, name):
+    replace = Path.replace
+
+    def full(self, path):
+        if Path(path).name == name:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return replace(self, path)
+
+    out = directory / "out"
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "replace", full)
+        assert main(arguments(directory)) == 1
+    error = capsys.readouterr().err
+    assert f"nvgd: '{out / name}' could not be written: No space left on device. " in error
+    assert error.count("\n") == 1
+    assert not (out / name).exists()
+    assert not list(out.glob(".*"))
+    # What was there before stays, and the same command writes the rest.
+    assert main(arguments(directory)) == 0
+    assert (out / name).exists()
+
+
+def test_a_full_disk_costs_frames_of_the_animation_only(directory, monkeypatch):
+    def full(*arguments):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("nvgd.cli.report.frames.write_archive", full)
+    monkeypatch.setattr("nvgd.cli.report.frames.SECONDS_BETWEEN_WRITES", -1.0)
+    assert main(arguments(directory)) == 0
+    assert (directory / "out" / "report.html").exists()
+
+
+def test_a_directory_that_another_run_uses(directory, capsys):
+    with locked(directory / "out"):
+        assert main(arguments(directory)) == 2
+        assert not list((directory / "out").glob("[!.]*"))
+    error = capsys.readouterr().err
+    assert error.startswith("nvgd: out is in use by another run (process ")
+    assert error.count("\n") == 1
+    assert main(arguments(directory)) == 0

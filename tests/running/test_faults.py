@@ -141,6 +141,57 @@ def test_a_log_density_that_raises_after_a_while_ends_the_run_at_its_last_good_s
     assert np.allclose(again.particles, run().particles, atol=1e-6)
 
 
+def raising_where(is_bad):
+    """A log density whose host raises an error at some of the particles."""
+
+    def check(x):
+        if is_bad(np.asarray(x)):
+            raise RuntimeError("no answer there")
+        return np.float32(0.0)
+
+    @jax.custom_jvp
+    def simulated(x):
+        shape = jax.ShapeDtypeStruct((), jnp.float32)
+        return jax.pure_callback(check, shape, x, vmap_method="sequential")
+
+    simulated.defjvp(lambda primals, tangents: (simulated(*primals), jnp.zeros(())))
+    return nvgd.Target(lambda x: -0.5 * jnp.sum(x**2) + simulated(x), dim=2)
+
+
+def test_an_error_at_one_particle_leaves_the_particles_of_the_last_good_step(tmp_path):
+    path = np.asarray(run(thin=1).particles).reshape(60, 10, 2)
+    farthest = np.max(np.abs(path), axis=(1, 2))
+    # A particle leaves the box of all earlier ones.
+    last = int(np.argmax(farthest))
+    assert 5 < last < 55
+    edge = (farthest[last] + max(farthest[:last])) / 2
+    target = raising_where(lambda x: np.any(np.abs(x) > edge))
+    for checkpoint in (None, tmp_path):
+        with pytest.warns(nvgd.RunStoppedWarning) as caught:
+            posterior = nvgd.sample(target, nvgd.ULA(), **OPTIONS, checkpoint=checkpoint)
+        # Of step `last + 1`, at which the error is raised.
+        assert posterior.num_steps == last + 1
+        assert np.allclose(posterior.particles, path[last], atol=1e-5)
+        assert all(len(values) == last + 1 for values in posterior.history.values())
+        (message,) = (str(w.message) for w in caught if w.category is nvgd.RunStoppedWarning)
+        assert message.startswith(f"stopped after step {last + 1}: the log density raised an error")
+        assert "(RuntimeError: no answer there)" in message
+        assert message.endswith("resumes from there.") == (checkpoint is not None)
+        diagnosis = posterior.diagnose()
+        assert diagnosis.verdict == "not yet"
+        assert diagnosis.advice == "Mend the log density, then run again."
+    assert (tmp_path / f"checkpoint-{last + 1:012d}.npz").exists()
+
+
+def test_an_error_at_the_starting_particles_is_one_sentence():
+    target = raising_where(lambda x: True)
+    with pytest.raises(
+        nvgd.InputError, match=r"starting particles \(RuntimeError: no ans"
+    ) as caught:
+        nvgd.sample(target, nvgd.ULA(), **OPTIONS)
+    assert "\n" not in str(caught.value)
+
+
 INTERRUPTED = """
 import signal
 import sys
@@ -208,9 +259,66 @@ def test_ctrl_c_returns_what_there_is_and_the_same_call_resumes(undisturbed, tmp
     assert again.metrics["step"].tolist() == list(range(0, 61, 10))
 
 
-def test_ctrl_c_before_the_first_step_is_raised():
+def test_ctrl_c_before_the_first_step_is_raised(tmp_path):
+    directory = tmp_path / "checkpoints"
     with pytest.raises(KeyboardInterrupt):
-        run(**at_step(0, press_ctrl_c))
+        run(**at_step(0, press_ctrl_c), checkpoint=directory)
+    assert not directory.exists()
+
+
+def test_there_is_a_checkpoint_after_the_first_step(tmp_path):
+    found = []
+    look = at_step(10, lambda: found.extend(path.name for path in tmp_path.glob("*.npz")))
+    run(**look, checkpoint=tmp_path)
+    assert found == ["checkpoint-000000000001.npz"]
+
+
+def test_a_callback_that_was_interrupted_is_called_again(undisturbed, tmp_path):
+    seen, presses = [], [press_ctrl_c]
+
+    def callback(state):
+        if state.step == 30 and presses:
+            presses.pop()()
+        seen.append(int(state.step))
+
+    options = {"callback": callback, "metrics_every": 10, "checkpoint": tmp_path}
+    with pytest.warns(nvgd.RunStoppedWarning):
+        run(**options)
+    assert np.array_equal(run(**options).particles, undisturbed.particles)
+    assert seen == list(range(0, 61, 10))
+
+
+def test_ctrl_c_is_no_divergence():
+    with pytest.warns(nvgd.RunStoppedWarning):
+        stopped = run(**at_step(30, press_ctrl_c))
+    diagnosis = stopped.diagnose()
+    assert diagnosis.verdict != "diverged"
+    assert stopped.status in diagnosis.cautions
+    assert diagnosis.checks
+
+
+def test_the_disk_is_full_when_ctrl_c_comes(tmp_path):
+    """The status promises nothing that is not there."""
+    with small_files() as limit:
+        actions = at_step(30, lambda: (limit(), press_ctrl_c()))
+        with pytest.warns(nvgd.CheckpointWarning), pytest.warns(nvgd.RunStoppedWarning):
+            stopped = run(**actions, checkpoint=tmp_path)
+    assert "resumes" not in stopped.status
+
+
+def test_two_runs_with_one_directory_of_checkpoints(undisturbed, tmp_path):
+    refused = []
+
+    def second_run():
+        with pytest.raises(nvgd.InputError, match="checkpoint is in use by another run") as caught:
+            run(checkpoint=tmp_path)
+        refused.append(str(caught.value))
+
+    first = run(**at_step(30, second_run), checkpoint=tmp_path)
+    assert np.array_equal(first.particles, undisturbed.particles)
+    assert len(refused) == 1
+    assert "\n" not in refused[0]
+    assert all(path.suffix == ".npz" for path in tmp_path.iterdir())
 
 
 # A flow with corrections, at a fraction of the price of `NVGD()`.
@@ -260,6 +368,26 @@ def test_a_flow_that_fails_hands_its_last_good_particles_to_the_corrections(tmp_
     assert posterior.notes[0] in posterior.diagnose().cautions
     posterior.save(tmp_path / "run.npz")
     assert nvgd.load(tmp_path / "run.npz").notes == posterior.notes
+
+
+def test_a_flow_that_leaves_the_support_hands_over_too():
+    """Beyond a radius, the gradient is NaN; the flow's steps are too long to stay within."""
+
+    def log_density(x):
+        return -0.5 * jnp.sum(x**2) + 0.0 * jnp.sqrt(16.0 - jnp.sum(x**2))
+
+    flow = corrected(lambda number: jnp.where(number < 20, 0.3, 1e3))
+    why = (
+        r"the flow stopped at step \d+: the log density or its gradient is not finite at \d+ of 30"
+    )
+    with pytest.warns(nvgd.NotConvergedWarning, match=why):
+        posterior = nvgd.sample(nvgd.Target(log_density, dim=2), flow, **CHAINED)
+    assert posterior.completed
+    assert posterior.stages[0].until_step < 40
+    assert posterior.stages[1] == ("corrections", 700)
+    draws = np.asarray(posterior.draws["x"])
+    assert np.all(np.sum(draws**2, axis=2) < 16)
+    assert np.allclose(draws.std(axis=(0, 1)), 1.0, atol=0.15)
 
 
 def test_a_run_whose_flow_failed_resumes(tmp_path):

@@ -138,6 +138,7 @@ def _sampled(command: Sample, target: Target) -> tuple[Posterior, Frames]:
                 else "interrupted before the first step; the same command starts anew."
             ) from None
     if posterior.status.startswith(INTERRUPTED):
+        frames.write()
         raise KeyboardInterrupt(
             f"interrupted after step {posterior.num_steps}; the same command continues the run."
         )
