@@ -134,13 +134,8 @@ def gather(
             critical = _critical(freedom * len(particles), len(found.values), thresholds.level)
             expected = 0.0 if name == "mean score" else 1.0
             checks[name] = _worst(found, expected, least, critical, labels)
-<<<<<<< HEAD
     strays = float(num_strays(particles, np.asarray(log_densities, np.float64)))
     checks["stray particles"] = Check(strays, None, "0", strays > 0)
-=======
-    strays = num_strays(particles, np.asarray(log_densities, np.float64))
-    checks["stray particles"] = Check(float(strays), None, "0", strays > 0)
->>>>>>> aac18d3db6dfa8f90ddedd3d95209ee9509349a5
     checks |= _distances(sample, thresholds)
     if replicates:
         checks["R-hat"] = _agreement([particles, *replicates], names, thresholds)
