@@ -191,6 +191,17 @@ def test_ctrl_c_between_two_stages_or_in_a_check_resumes_to_the_bit(tmp_path, mo
         check_same(run(checkpoint=directory), whole)
 
 
+def test_a_run_that_has_not_mixed_goes_on_with_more_steps(tmp_path, monkeypatch):
+    never = rounds.measure_mixing(made_up_chains(False).positions)
+    with monkeypatch.context() as patch:
+        patch.setattr(rounds, "measure_mixing", lambda values: never)
+        with pytest.warns(nvgd.NotConvergedWarning):
+            first = run(max_steps=520, checkpoint=tmp_path)
+    again = run(num_steps="auto", max_steps=700, checkpoint=tmp_path)
+    assert again.stages == (*first.stages, ("corrections", 700))
+    assert np.array_equal(again.history["log_density"][:520], first.history["log_density"])
+
+
 def test_chains_that_have_not_mixed_at_the_end_are_announced():
     # Two modes of which a jump hits the narrow one with a probability near zero.
     modes = jnp.array([[-40.0] * 30, [40.0] * 30])

@@ -160,9 +160,7 @@ def sample(
         run = Run(length, target, active, run_key, batches, thin, placement)
         if checkpoints is not None:
             settings = {"seed": int(seed), "thin": thin, "metrics": sorted(watch.metrics)}
-            if num_steps == "auto":
-                settings["max_steps"] = length.end
-            checkpoints.resume(run, watch, settings)
+            checkpoints.resume(run, watch, {**settings, **length.identity})
             if agreed(run.num_steps) != run.num_steps:
                 raise InputError(
                     f"the processes see different checkpoints in {str(checkpoint)!r}: choose a "

@@ -3,6 +3,7 @@
 import math
 from abc import ABC
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -58,6 +59,8 @@ class AbstractLength(ABC):
     """The step at which the run ends, as currently planned."""
     legs: Plan
     """The legs of the run, as currently planned."""
+    identity: Mapping[str, int] = MappingProxyType({})
+    """Settings without which a run cannot be resumed, for a checkpoint."""
 
     def check(self, num_particles: int) -> None:
         """Refuse a run with too few particles to decide when to stop."""
@@ -141,6 +144,8 @@ class QuietLength(AbstractLength):
                 "not allow: give num_steps, or a BatchStream of a list or data loader."
             )
         self.end = self._max_steps = max_steps
+        # The steps before the first check depend on it.
+        self.identity = {"max_steps": max_steps}
         self.given, self._target = flow, target
         self.legs = plan(flow, target, max_steps)
         self._has_finish = flow.depends_on_length
