@@ -50,8 +50,8 @@ class Sample:
     """Sampling method."""
     step_size: float | None = None
     """Step size ε; the method's default if omitted."""
-    num_particles: int = 100
-    """Number of particles."""
+    num_particles: int | None = None
+    """Number of particles; if omitted, 256, or 100 in more than 200 dimensions."""
     num_steps: int | Literal["auto"] | None = None
     """Number of steps, with one gradient per particle and step; auto: until the chains have mixed,
     or the particles have come to rest. If omitted, auto for nvgd, 1,000 for svgd, ula and models
@@ -82,7 +82,8 @@ class Sample:
 
     def __post_init__(self):
         # `nvgd.sample` checks the other settings before it writes anything.
-        check_count("num_particles", self.num_particles)
+        if self.num_particles is not None:
+            check_count("num_particles", self.num_particles)
         check_count("num_replicates", self.num_replicates, minimum=0)
 
 
