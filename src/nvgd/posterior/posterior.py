@@ -108,6 +108,7 @@ class Posterior(RunRecord):
             method=self.method,
             names=self._coordinate_names(),
             replicates=replicates,
+            density_error=self.density_error,
         )
 
     def _coordinate_names(self) -> Sequence[str]:

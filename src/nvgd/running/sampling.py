@@ -172,10 +172,12 @@ def sample(
         with shown.compiling("the end of the run"):
             particles = run.finished()
             chains = None if thin is not None else run.chains()
-            if chains is not None and run.flow_particles is not None:
+            is_exact_flow = run.flow_particles is not None and not target.is_noisy
+            if chains is not None and is_exact_flow:
                 flowed = jnp.asarray(run.flow_particles)
                 snapshots = jnp.asarray(chains.snapshots(NUM_SNAPSHOTS))
                 particles = flow_unless_wrong(flowed, particles, snapshots)
+            error = 0.0 if chains is None else run.density_error()
     if run.status != "completed":
         watch.forget_after(run.num_steps)
         warnings.warn(RunStoppedWarning(run.status), stacklevel=2)
@@ -213,13 +215,14 @@ def sample(
     last = run.whole_active()
 
     def extend(num_draws: int, seed: int) -> Chains:
-        return further_draws(target, last, run.steps_between(thinned), num_draws, seed)
+        return further_draws(last.target(target), last, run.steps_between(thinned), num_draws, seed)
 
     posterior = Posterior(
         particles=jnp.asarray(np.concatenate(run.kept) if run.kept else particles),
         chains=thinned,
         extend=None if thinned is None else extend,
         notes=tuple(run.notes),
+        density_error=error,
         history=run.history_arrays(),
         metrics=watch.records(),
         status=run.status,

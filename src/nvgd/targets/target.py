@@ -197,12 +197,35 @@ class Target(eqx.Module):
                 raise InputError(
                     "data that are not held in memory can only be used in batches: pass batch=."
                 )
-            likelihood = self.log_likelihood
-            if not self.vectorised:
-                likelihood = jax.vmap(likelihood, in_axes=(None, 0))
-            terms = likelihood(structured, rows)
-            value = value + self.num_rows * jnp.mean(jnp.asarray(terms))
+            value = value + self.num_rows * jnp.mean(self.log_likelihoods(position, rows))
         return value.astype(position.dtype)
+
+    def log_likelihoods(
+        self, position: Float[Array, " d"], rows: PyTree
+    ) -> Float[Array, " rows"]:
+        """Log likelihood of each of these rows."""
+        likelihood = self.log_likelihood
+        assert likelihood is not None
+        if not self.vectorised:
+            likelihood = jax.vmap(likelihood, in_axes=(None, 0))
+        return jnp.asarray(likelihood(self.structure(position), rows))
+
+    def on_rows(
+        self, log_prior: LogDensity, log_likelihood: Callable[[Position, PyTree], Any], data: PyTree
+    ) -> "Target":
+        """The target with another prior, likelihood and data, all rows of which every step uses."""
+        return Target(
+            log_prior,
+            dim=self.dim if self.unravel is None else None,
+            example=None if self.unravel is None else self.unravel(jnp.zeros(self.dim)),
+            log_likelihood=log_likelihood,
+            data=data,
+            vectorised=self.vectorised,
+            particles_at_once=self.particles_at_once,
+            constrain=self.constrain,
+            names=self.names,
+            model=self.model,
+        )
 
     def log_densities_and_scores(
         self, particles: Float[Array, "n d"], batch: PyTree = None

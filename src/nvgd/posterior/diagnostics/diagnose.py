@@ -44,6 +44,7 @@ def diagnose(
     method: str,
     names: Sequence[str],
     replicates: Sequence[Float[np.ndarray, "n d"]],
+    density_error: float,
 ) -> Diagnosis:
     """Implementation of `Posterior.diagnose`.
 
@@ -53,6 +54,7 @@ def diagnose(
         draws: draws (chain, draw, …) in constrained space.
         names: names of the coordinates.
         replicates: particles of independent runs.
+        density_error: error of the log density that the chains used, in nats.
     """
     if status.startswith(INTERRUPTED):
         notes = (status, *notes)
@@ -91,7 +93,7 @@ def diagnose(
     )
     # Further draws are a single chain, of independent draws.
     if chains is not None and len(chains.positions) > 1:
-        found = chain_checks(chains, draws, names)
+        found = chain_checks(chains, draws, names, density_error)
         checks = {**found, **evidence.checks}
         if len(rows) < DRAWS_PER_DIMENSION * particles.shape[1]:
             # Witnesses fitted to so few draws raise false alarms; that the chains have mixed is
