@@ -23,6 +23,16 @@ Rows = dict[str, np.ndarray]
 
 
 @dataclasses.dataclass(frozen=True)
+class Easier:
+    """Parameters, a pytree like the model's own, in which NUTS samples all data well."""
+
+    restore: Callable[[Any], Any]
+    """Maps them to the model's own."""
+    log_volume: Callable[[Any], Any]
+    """Log determinant of that map, up to a constant."""
+
+
+@dataclasses.dataclass(frozen=True)
 class MinibatchModel:
     """What a user would write, and coordinates in which NUTS samples all data well."""
 
@@ -32,9 +42,8 @@ class MinibatchModel:
     log_likelihood: Callable[[Any, Any], Any]
     rows: Rows
     example: Any
-    restore: Callable[[Any], Any] | None = None
-    """Maps easier parameters, a pytree like `example`, to the model's own; identity if omitted.
-    NUTS samples the easier ones, whitened at their mode."""
+    easier: Easier = Easier(lambda theta: theta, lambda theta: 0.0)
+    """NUTS samples these parameters, whitened at their mode."""
 
     def target(self, batch_size: int | None = BATCH_SIZE, **options: Any) -> nvgd.Target:
         """The model as a target, on all rows at once if `batch_size` is None."""
@@ -64,28 +73,20 @@ class MinibatchModel:
             rows = {name: _double(value) for name, value in self.rows.items()}
             centre, root = self._whitening(example, rows)
 
+        def unravelled(flat: Any) -> Any:
+            return ravel_pytree(example)[1](flat)
+
         def log_density(flat: Any) -> Any:
-            _, unravel = ravel_pytree(example)
-            return self._log_density(unravel(flat), rows)
+            return self._log_density(unravelled(flat), rows)
 
         def restore(flat: Any) -> Any:
-            _, unravel = ravel_pytree(example)
-            return ravel_pytree(self._own(unravel(centre + root @ flat)))[0]
+            return ravel_pytree(self.easier.restore(unravelled(centre + root @ flat)))[0]
 
         def log_jacobian(flat: Any) -> Any:
-            return jnp.linalg.slogdet(jax.jacfwd(restore)(flat))[1]
+            return jnp.asarray(self.easier.log_volume(unravelled(centre + root @ flat)))
 
-        constant = (lambda flat: jnp.zeros(())) if self.restore is None else log_jacobian
-        return BenchmarkPosterior(
-            self.name,
-            self.dim,
-            self.description,
-            log_density,
-            easy=Reparametrisation(restore, constant),
-        )
-
-    def _own(self, easier: Any) -> Any:
-        return easier if self.restore is None else self.restore(easier)
+        easy = Reparametrisation(restore, log_jacobian)
+        return BenchmarkPosterior(self.name, self.dim, self.description, log_density, easy=easy)
 
     def _log_density(self, position: Any, rows: Rows) -> Any:
         terms = jax.vmap(self.log_likelihood, in_axes=(None, 0))(position, rows)
@@ -97,21 +98,19 @@ class MinibatchModel:
 
         @jax.jit
         def potential(flat: Any) -> Any:
-            def own(at: Any) -> Any:
-                return ravel_pytree(self._own(unravel(at)))[0]
-
-            value = -self._log_density(self._own(unravel(flat)), rows)
-            volume = jnp.linalg.slogdet(jax.jacfwd(own)(flat))[1] if self.restore else 0.0
-            return value - volume
+            easier = unravel(flat)
+            value = self._log_density(self.easier.restore(easier), rows)
+            return -value - self.easier.log_volume(easier)
 
         gradient, hessian = jax.jit(jax.grad(potential)), jax.jit(jax.hessian(potential))
         found = minimize(potential, start, jac=gradient, method="L-BFGS-B").x
         for _ in range(20):
             step = np.linalg.solve(_positive(np.asarray(hessian(found))), gradient(found))
-            sizes = [size for size in (1.0, 0.3, 0.1) if potential(found - size * step) < potential(found)]
-            if not sizes:
+            here = potential(found)
+            better = [size for size in (1.0, 0.3, 0.1) if potential(found - size * step) < here]
+            if not better:
                 break
-            found = found - sizes[0] * step
+            found = found - better[0] * step
         return found, np.linalg.cholesky(np.linalg.inv(_positive(np.asarray(hessian(found)))))
 
 

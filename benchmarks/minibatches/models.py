@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import gammaln
 
-from benchmarks.minibatches.model import MinibatchModel
+from benchmarks.minibatches.model import Easier, MinibatchModel
 
 
 def _normal(x, scale=1.0):
@@ -19,13 +19,16 @@ def _features(rng, num_rows, num_columns, correlation=0.5):
 
 
 def _single(**rows):
-    return {n: x.astype(np.float32) if x.dtype.kind == "f" else x.astype(np.int32) for n, x in rows.items()}
+    return {
+        n: x.astype(np.float32) if x.dtype.kind == "f" else x.astype(np.int32)
+        for n, x in rows.items()
+    }
 
 
 def logistic():
     """Logistic regression, correlated features."""
     rng = np.random.default_rng(1)
-    x = _features(rng, 50_000, 9)
+    x = _features(rng, 40_000, 9)
     logits = 0.5 + x @ rng.normal(size=9)
     y = rng.random(len(x)) < 1 / (1 + np.exp(-logits))
 
@@ -37,7 +40,9 @@ def logistic():
         return _normal(theta["slopes"]) + _normal(theta["intercept"], 5.0)
 
     example = {"intercept": np.zeros(()), "slopes": np.zeros(9)}
-    return MinibatchModel("logistic", logistic.__doc__, prior, likelihood, _single(x=x, y=y * 1.0), example)
+    return MinibatchModel(
+        "logistic", logistic.__doc__, prior, likelihood, _single(x=x, y=y * 1.0), example
+    )
 
 
 def poisson():
@@ -55,7 +60,9 @@ def poisson():
         return _normal(theta["slopes"]) + _normal(theta["intercept"], 5.0)
 
     example = {"intercept": np.zeros(()), "slopes": np.zeros(7)}
-    return MinibatchModel("poisson", poisson.__doc__, prior, likelihood, _single(x=x, y=y * 1.0), example)
+    return MinibatchModel(
+        "poisson", poisson.__doc__, prior, likelihood, _single(x=x, y=y * 1.0), example
+    )
 
 
 def student_t():
@@ -67,14 +74,22 @@ def student_t():
     def likelihood(theta, row):
         scale, df = jnp.exp(theta["log_scale"]), 1 + jnp.exp(theta["log_df"])
         z = (row["y"] - row["x"] @ theta["slopes"]) / scale
-        constant = gammaln(0.5 * (df + 1)) - gammaln(0.5 * df) - 0.5 * jnp.log(df) - theta["log_scale"]
+        constant = (
+            gammaln(0.5 * (df + 1)) - gammaln(0.5 * df) - 0.5 * jnp.log(df) - theta["log_scale"]
+        )
         return constant - 0.5 * (df + 1) * jnp.log1p(z**2 / df)
 
     def prior(theta):
-        return _normal(theta["slopes"], 5.0) + _normal(theta["log_scale"]) + _normal(theta["log_df"] - 1)
+        return (
+            _normal(theta["slopes"], 5.0)
+            + _normal(theta["log_scale"])
+            + _normal(theta["log_df"] - 1)
+        )
 
     example = {"log_df": np.zeros(()), "log_scale": np.zeros(()), "slopes": np.zeros(10)}
-    return MinibatchModel("student_t", student_t.__doc__, prior, likelihood, _single(x=x, y=y), example)
+    return MinibatchModel(
+        "student_t", student_t.__doc__, prior, likelihood, _single(x=x, y=y), example
+    )
 
 
 def rare_events():
@@ -91,7 +106,9 @@ def rare_events():
         return _normal(theta["slopes"], 2.0) + _normal(theta["intercept"], 10.0)
 
     example = {"intercept": np.zeros(()), "slopes": np.zeros(5)}
-    return MinibatchModel("rare_events", rare_events.__doc__, prior, likelihood, _single(x=x, y=y * 1.0), example)
+    return MinibatchModel(
+        "rare_events", rare_events.__doc__, prior, likelihood, _single(x=x, y=y * 1.0), example
+    )
 
 
 def multinomial():
@@ -108,7 +125,12 @@ def multinomial():
         return _normal(theta["weights"])
 
     return MinibatchModel(
-        "multinomial", multinomial.__doc__, prior, likelihood, _single(x=x, y=y), {"weights": np.zeros((26, 4))}
+        "multinomial",
+        multinomial.__doc__,
+        prior,
+        likelihood,
+        _single(x=x, y=y),
+        {"weights": np.zeros((26, 4))},
     )
 
 
@@ -129,11 +151,15 @@ def _centred(easier):
     return {**easier, "effects": effects}
 
 
+def _log_volume(easier):
+    return easier["effects"].size * easier["log_scale"]
+
+
 def hierarchical_logistic():
-    """Logistic regression, 40 groups of 8 to thousands of rows, centred."""
+    """Logistic regression, 40 groups of six to a thousand rows, centred."""
     rng = np.random.default_rng(6)
-    group = _groups(rng, 40, 8, 40_000)
-    x = _features(rng, 40_000, 3, 0.2)
+    group = _groups(rng, 40, 6, 15_000)
+    x = _features(rng, 15_000, 3, 0.2)
     effects = -1.5 + 0.8 * rng.normal(size=40)
     logits = effects[group] + x @ np.array([0.5, -0.3, 0.2])
     y = rng.random(len(x)) < 1 / (1 + np.exp(-logits))
@@ -148,7 +174,12 @@ def hierarchical_logistic():
         hyper = _normal(theta["mean"], 2.0) - 0.5 * scale**2 + theta["log_scale"]
         return spread + hyper + _normal(theta["slopes"])
 
-    example = {"effects": np.zeros(40), "log_scale": np.zeros(()), "mean": np.zeros(()), "slopes": np.zeros(3)}
+    example = {
+        "effects": np.zeros(40),
+        "log_scale": np.zeros(()),
+        "mean": np.zeros(()),
+        "slopes": np.zeros(3),
+    }
     return MinibatchModel(
         "hierarchical_logistic",
         hierarchical_logistic.__doc__,
@@ -156,7 +187,7 @@ def hierarchical_logistic():
         likelihood,
         _single(x=x, y=y * 1.0, group=group),
         example,
-        restore=_centred,
+        easier=Easier(_centred, _log_volume),
     )
 
 
@@ -193,7 +224,7 @@ def hierarchical_normal():
         likelihood,
         _single(x=x, y=y, group=group),
         example,
-        restore=_centred,
+        easier=Easier(_centred, _log_volume),
     )
 
 
@@ -215,10 +246,16 @@ def raw_units():
         return -0.5 * ((row["y"] - mean) * jnp.exp(-theta["log_noise"])) ** 2 - theta["log_noise"]
 
     def prior(theta):
-        return _normal(theta["slopes"]) + _normal(theta["intercept"], 100.0) + _normal(theta["log_noise"], 3.0)
+        return (
+            _normal(theta["slopes"])
+            + _normal(theta["intercept"], 100.0)
+            + _normal(theta["log_noise"], 3.0)
+        )
 
     example = {"intercept": np.zeros(()), "log_noise": np.zeros(()), "slopes": np.zeros(5)}
-    return MinibatchModel("raw_units", raw_units.__doc__, prior, likelihood, _single(x=x, y=y), example)
+    return MinibatchModel(
+        "raw_units", raw_units.__doc__, prior, likelihood, _single(x=x, y=y), example
+    )
 
 
 def mixture():
@@ -231,8 +268,13 @@ def mixture():
     def likelihood(theta, row):
         low, high = theta["low"], theta["low"] + jnp.exp(theta["log_gap"])
         parts = [
-            jax.nn.log_sigmoid(sign * theta["logit"]) - 0.5 * ((row["y"] - mean) * jnp.exp(-log_sd)) ** 2 - log_sd
-            for sign, mean, log_sd in ((1, low, theta["log_sds"][0]), (-1, high, theta["log_sds"][1]))
+            jax.nn.log_sigmoid(sign * theta["logit"])
+            - 0.5 * ((row["y"] - mean) * jnp.exp(-log_sd)) ** 2
+            - log_sd
+            for sign, mean, log_sd in (
+                (1, low, theta["log_sds"][0]),
+                (-1, high, theta["log_sds"][1]),
+            )
         ]
         return jnp.logaddexp(*parts)
 
@@ -244,7 +286,12 @@ def mixture():
             + _normal(theta["logit"], 1.5)
         )
 
-    example = {"log_gap": np.zeros(()), "log_sds": np.zeros(2), "logit": np.zeros(()), "low": np.zeros(())}
+    example = {
+        "log_gap": np.zeros(()),
+        "log_sds": np.zeros(2),
+        "logit": np.zeros(()),
+        "low": np.zeros(()),
+    }
     return MinibatchModel("mixture", mixture.__doc__, prior, likelihood, _single(y=y), example)
 
 
@@ -259,7 +306,9 @@ def network():
     offsets = np.linspace(-1.5, 1.5, units)[rng.permutation(units)]
 
     def likelihood(theta, row):
-        hidden = jnp.tanh(row["x"] @ (directions + 0.4 * theta["inner"]) + offsets + 0.4 * theta["offsets"])
+        hidden = jnp.tanh(
+            row["x"] @ (directions + 0.4 * theta["inner"]) + offsets + 0.4 * theta["offsets"]
+        )
         return -0.5 * ((row["y"] - hidden @ theta["outer"] - theta["constant"]) / 0.3) ** 2
 
     def prior(theta):
@@ -290,11 +339,20 @@ def negative_binomial():
         return count + size * (theta["log_size"] - log_total) + row["y"] * (log_mean - log_total)
 
     def prior(theta):
-        return _normal(theta["slopes"]) + _normal(theta["intercept"], 3.0) + _normal(theta["log_size"], 2.0)
+        return (
+            _normal(theta["slopes"])
+            + _normal(theta["intercept"], 3.0)
+            + _normal(theta["log_size"], 2.0)
+        )
 
     example = {"intercept": np.zeros(()), "log_size": np.zeros(()), "slopes": np.zeros(6)}
     return MinibatchModel(
-        "negative_binomial", negative_binomial.__doc__, prior, likelihood, _single(x=x, y=y * 1.0), example
+        "negative_binomial",
+        negative_binomial.__doc__,
+        prior,
+        likelihood,
+        _single(x=x, y=y * 1.0),
+        example,
     )
 
 
@@ -318,7 +376,9 @@ def zero_inflated():
         return _normal(theta["zero"], 2.0) + _normal(theta["rate"], 2.0)
 
     example = {"rate": np.zeros(4), "zero": np.zeros(4)}
-    return MinibatchModel("zero_inflated", zero_inflated.__doc__, prior, likelihood, _single(x=x, y=y * 1.0), example)
+    return MinibatchModel(
+        "zero_inflated", zero_inflated.__doc__, prior, likelihood, _single(x=x, y=y * 1.0), example
+    )
 
 
 def non_centred():
@@ -339,9 +399,19 @@ def non_centred():
         hyper = _normal(theta["mean"], 2.0) - 0.5 * scale**2 + theta["log_scale"]
         return hyper + _normal(theta["effects"]) + _normal(theta["slopes"])
 
-    example = {"effects": np.zeros(30), "log_scale": np.zeros(()), "mean": np.zeros(()), "slopes": np.zeros(2)}
+    example = {
+        "effects": np.zeros(30),
+        "log_scale": np.zeros(()),
+        "mean": np.zeros(()),
+        "slopes": np.zeros(2),
+    }
     return MinibatchModel(
-        "non_centred", non_centred.__doc__, prior, likelihood, _single(x=x, y=y * 1.0, group=group), example
+        "non_centred",
+        non_centred.__doc__,
+        prior,
+        likelihood,
+        _single(x=x, y=y * 1.0, group=group),
+        example,
     )
 
 

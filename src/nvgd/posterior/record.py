@@ -22,8 +22,8 @@ class RunRecord:
     """Draws and particles that represent the target, with the record of their run.
 
     Attributes:
-        particles: flat, in unconstrained space, shape (n, dim): those of the flow, if they agree
-            with the chains of the corrections, or the last states of these chains.
+        particles: flat, in unconstrained space, shape (n, dim). Where corrections ran, one draw
+            of every chain, chosen so that together they represent all draws as evenly as possible.
         history: one array per quantity, one entry per step: `log_density` (mean over particles),
             `step_norm`, `num_gradients` (cumulative) and quantities of the stage, such as
             `stein_discrepancy` (on held-out particles), `inner_steps` and `acceptance`; NaN, or 0

@@ -68,8 +68,6 @@ class Run:
         self.ended_stages: list[StageRecord] = []
         self.flow_state: Any = None
         """The state at the end of the flow; None before, or if another process took those steps."""
-        self.flow_particles: np.ndarray | None = None
-        """The particles at the end of the flow; None before."""
         self.draws = KeptDraws()
         self._density_error: tuple[int, float] | None = None
         self.notes: list[str] = []
@@ -159,7 +157,6 @@ class Run:
             self.draws.clear()
             if ended.kind == "flow":
                 self.flow_state = ended.state
-                self.flow_particles = np.asarray(ended.state.particles)
             number = begun.stage.init_gradients(len(begun.state.particles))
             self.history.init_gradients[step] = number
             self.restore_active(begun, begun.state)
@@ -170,9 +167,7 @@ class Run:
         if self.draws.is_due(self.active.stage, self.active.state):
             self.draws.add(self.whole_state())
         with self._stopped_by_errors():
-            self.length.look(
-                step, self.whole_state, self.history, self.chains, self.density_error
-            )
+            self.length.look(step, self.whole_state, self.history, self.chains, self.density_error)
 
     def _chunk(self, step: int, length: int) -> None:
         """Take up to `length` steps after `step`."""
@@ -231,7 +226,12 @@ class Run:
             first, last = step // self.thin, (step + taken) // self.thin
             kept = self.placement.gathered(chunk.kept[: last - first])
             self.kept.extend(np.asarray(particles) for particles in kept)
-        self.history.add(jax.tree.map(lambda leaf: leaf[:taken], chunk.infos))
+        infos = chunk.infos
+        num_rows = self._placed_target.batch_size or self._placed_target.num_rows
+        if num_rows:
+            rows = np.full(tried, num_rows)
+            infos = infos._replace(diagnostics={**infos.diagnostics, "num_rows": rows})
+        self.history.add(jax.tree.map(lambda leaf: leaf[:taken], infos))
         if not chunk.healthy:
             self._fail(step + tried, jax.tree.map(lambda leaf: leaf[-1], chunk.infos))
             self.history.cut(self.num_steps)

@@ -26,7 +26,7 @@ from nvgd._support.errors import (
 )
 from nvgd._support.processes import agreed, is_first_process
 from nvgd._support.program_cache import keep_compiled_programs
-from nvgd.exact.final_choice import flow_unless_wrong
+from nvgd.exact.support_points import support_points
 from nvgd.flow.methods import NVGD
 from nvgd.flow.particle_flow import ParticleFlow
 from nvgd.flow.stage import StageState
@@ -51,8 +51,6 @@ from nvgd.targets.target import LogDensity, Target
 # Number of steps of a run without corrections, and the most that "auto" takes.
 DEFAULT_NUM_STEPS = 1000
 DEFAULT_MAX_STEPS = 10_000
-# States of the chains with which the flow's particles are compared.
-NUM_SNAPSHOTS = 8
 
 
 class FinalState(NamedTuple):
@@ -172,11 +170,8 @@ def sample(
         with shown.compiling("the end of the run"):
             particles = run.finished()
             chains = None if thin is not None else run.chains()
-            is_exact_flow = run.flow_particles is not None and not target.is_noisy
-            if chains is not None and is_exact_flow:
-                flowed = jnp.asarray(run.flow_particles)
-                snapshots = jnp.asarray(chains.snapshots(NUM_SNAPSHOTS))
-                particles = flow_unless_wrong(flowed, particles, snapshots)
+            if chains is not None and run.status == "completed":
+                particles = jnp.asarray(support_points(chains.positions))
             error = 0.0 if chains is None else run.density_error()
     if run.status != "completed":
         watch.forget_after(run.num_steps)

@@ -13,11 +13,14 @@ import numpy as np
 from jaxtyping import Array, Float, PyTree
 
 from nvgd._support.compilation import compiled, quickly_compiled
+from nvgd._support.errors import InputError
 from nvgd._support.robust import can_fit_scatter, coordinate_scales, student_scatter
 from nvgd.targets.target import Target
 
 # Rows per block of a pass.
 ROWS_PER_BLOCK = 1024
+# Rows of a Hessian that are computed together.
+AXES_AT_ONCE = 32
 # Fixed-point iterations of the scatter.
 NUM_ITERATIONS = 20
 
@@ -86,6 +89,23 @@ def count(rows: PyTree) -> int:
     return len(jax.tree.leaves(rows)[0])
 
 
+def check_rows(values: Float[np.ndarray, " m"], num_before: int) -> None:
+    """Refuse rows whose log likelihood is not finite.
+
+    Arguments:
+        values: log likelihoods of the rows of a block.
+        num_before: number of rows in earlier blocks.
+    """
+    faulty = np.flatnonzero(~np.isfinite(values))
+    if len(faulty):
+        raise InputError(
+            f"log_likelihood is {values[faulty[0]]} for data row {num_before + faulty[0]}, and not "
+            f"finite for {len(faulty)} of the {len(values)} rows from row {num_before} on, in the "
+            "middle of the particles: look for missing or impossible values there, and leave these "
+            "rows out."
+        )
+
+
 def _terms(target: Target, place: Place, rows: PyTree, u: Float[Array, " d"]) -> Array:
     """Log likelihood of every row at θ̂ + Lu."""
     return target.log_likelihoods(place.anchor + place.root @ u, rows)
@@ -102,7 +122,9 @@ def derivatives(
 
     origin = jnp.zeros_like(place.anchor)
     axes = jnp.eye(len(origin), dtype=origin.dtype)
-    hessian = jax.vmap(lambda axis: jax.jvp(gradient, (origin,), (axis,))[1])(axes)
+    hessian = jax.lax.map(
+        lambda axis: jax.jvp(gradient, (origin,), (axis,))[1], axes, batch_size=AXES_AT_ONCE
+    )
     return Derivatives(gradient(origin), hessian)
 
 
@@ -128,9 +150,7 @@ def look(
         (_, first), (_, second) = jax.jvp(slope, (zero,), (one,))
         return along(one) - at_anchor - first - 0.5 * second
 
-    return Look(
-        derivatives(target, place, rows, weights), at_anchor, jax.vmap(remainder)(probes)
-    )
+    return Look(derivatives(target, place, rows, weights), at_anchor, jax.vmap(remainder)(probes))
 
 
 def log_densities(target: Target, positions: Float[Array, "k d"]) -> Float[np.ndarray, " k"]:

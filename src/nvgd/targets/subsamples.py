@@ -33,6 +33,7 @@ from nvgd.targets.row_passes import (
     ROWS_PER_BLOCK,
     Derivatives,
     Place,
+    check_rows,
     count,
     derivatives,
     log_densities,
@@ -158,9 +159,11 @@ def subsample(target: Target, particles: Float[Array, "n d"], seed: int) -> Subs
     for block in target.blocks():
         num = count(block)
         seen = look(target, place, probes, *padded(block, np.ones(num)))
+        at_anchor = np.asarray(seen.at_anchor)[:num]
+        check_rows(at_anchor, num_seen)
         left = np.asarray(seen.remainders, np.float64)[:, :num]
         total, remainders = total.plus(seen.derivatives), remainders + left.sum(axis=1)
-        candidates.add(block, np.asarray(seen.at_anchor)[:num], left)
+        candidates.add(block, at_anchor, left)
         num_seen += num
     # A stream may leave out the rows of an incomplete last batch.
     scale = target.num_rows / num_seen
@@ -212,9 +215,7 @@ class _Candidates:
         best = np.argsort(-joined[-1], kind="stable")[: self._most + 1]
         self._kept = jax.tree.map(lambda leaf: leaf[best], joined)
 
-    def chosen(
-        self, remainders: Float[np.ndarray, " k"], batch_size: int, num_seen: int
-    ) -> Row:
+    def chosen(self, remainders: Float[np.ndarray, " k"], batch_size: int, num_seen: int) -> Row:
         """The smallest subsample whose error is below `TOLERANCE`, or the largest.
 
         Arguments:

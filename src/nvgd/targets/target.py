@@ -200,9 +200,7 @@ class Target(eqx.Module):
             value = value + self.num_rows * jnp.mean(self.log_likelihoods(position, rows))
         return value.astype(position.dtype)
 
-    def log_likelihoods(
-        self, position: Float[Array, " d"], rows: PyTree
-    ) -> Float[Array, " rows"]:
+    def log_likelihoods(self, position: Float[Array, " d"], rows: PyTree) -> Float[Array, " rows"]:
         """Log likelihood of each of these rows."""
         likelihood = self.log_likelihood
         assert likelihood is not None
