@@ -17,7 +17,7 @@ def test_support_points_are_closer_to_the_target_than_independent_draws():
     chains, reference = rng.normal(size=(200, 40, 3)), rng.normal(size=(4000, 3))
     chosen = support_points(chains)
     independent = [energy(chains[:, i], reference) for i in range(10)]
-    assert energy(chosen, reference) < 0.5 * min(independent)
+    assert energy(chosen, reference) < 0.4 * np.mean(independent)
 
 
 def test_every_chain_gives_one_of_its_draws():

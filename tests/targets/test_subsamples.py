@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import nvgd
+from nvgd._support.errors import DataOrderWarning
 from nvgd.targets.row_passes import log_densities
 from nvgd.targets.subsamples import can_subsample, density_error, subsample
 from nvgd.targets.target import evaluate
@@ -137,6 +138,21 @@ def test_a_row_with_a_missing_value_is_named():
     rows["x"][2345, 1] = np.nan
     with pytest.raises(nvgd.InputError, match="data row 2345"):
         subsample(make_target(rows), near_mode(), 0)
+
+
+def test_a_stream_that_is_sorted_is_noticed():
+    rows = make_rows(2048)
+    rows["x"][:, 0] = 1.0
+    order = np.argsort(rows["y"], kind="stable")
+
+    def stream(rows):
+        parts = range(0, 2048, 32)
+        batches = [jax.tree.map(lambda leaf, i=i: leaf[i : i + 32], rows) for i in parts]
+        return make_target(nvgd.BatchStream(batches, 2048), None)
+
+    subsample(stream(rows), near_mode(), 0)
+    with pytest.warns(DataOrderWarning, match="shuffle the rows"):
+        subsample(stream({name: value[order] for name, value in rows.items()}), near_mode(), 0)
 
 
 def test_the_bare_call_names_a_row_with_a_missing_value():

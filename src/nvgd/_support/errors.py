@@ -21,6 +21,10 @@ class RunStoppedWarning(UserWarning):
     """A run stopped before its last step and returned its last valid state."""
 
 
+class DataOrderWarning(UserWarning):
+    """A stream of batches whose rows are not shuffled."""
+
+
 class NotConvergedWarning(UserWarning):
     """A run with `num_steps="auto"` reached `max_steps` without coming to rest."""
 

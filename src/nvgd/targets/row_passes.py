@@ -5,6 +5,8 @@ that u is of order one whatever the units of the parameters. Sums over blocks ar
 host, in double precision.
 """
 
+import warnings
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import jax
@@ -13,7 +15,7 @@ import numpy as np
 from jaxtyping import Array, Float, PyTree
 
 from nvgd._support.compilation import compiled, quickly_compiled
-from nvgd._support.errors import InputError
+from nvgd._support.errors import DataOrderWarning, InputError
 from nvgd._support.robust import can_fit_scatter, coordinate_scales, student_scatter
 from nvgd.targets.target import Target
 
@@ -21,6 +23,8 @@ from nvgd.targets.target import Target
 ROWS_PER_BLOCK = 1024
 # Rows of a Hessian that are computed together.
 AXES_AT_ONCE = 32
+# Standard errors by which the variance between batches may exceed that of shuffled rows.
+LARGEST_DEVIATION = 8.0
 # Fixed-point iterations of the scatter.
 NUM_ITERATIONS = 20
 
@@ -59,6 +63,8 @@ class Look(NamedTuple):
     derivatives: Derivatives
     at_anchor: Float[Array, " rows"]
     """Log likelihood of every row at the anchor."""
+    slopes: Float[Array, "k rows"]
+    """Derivative of every row's log likelihood towards each probe."""
     remainders: Float[Array, "k rows"]
     """Of every row and probe, what a quadratic expansion at the anchor leaves over."""
 
@@ -70,6 +76,22 @@ def place_of(particles: Float[Array, "n d"]) -> Place:
         return Place(*student_scatter(particles, NUM_ITERATIONS))
     centre, scales = coordinate_scales(particles)
     return Place(centre, jnp.diag(scales))
+
+
+def all_blocks(target: Target) -> Iterator[PyTree]:
+    """All rows once, in blocks of about `ROWS_PER_BLOCK`; small batches of a stream are joined."""
+    waiting: list[PyTree] = []
+    for block in target.blocks():
+        waiting.append(jax.tree.map(np.asarray, block))
+        if sum(map(count, waiting)) >= ROWS_PER_BLOCK:
+            yield _joined(waiting)
+            waiting = []
+    if waiting:
+        yield _joined(waiting)
+
+
+def _joined(blocks: list[PyTree]) -> PyTree:
+    return jax.tree.map(lambda *leaves: np.concatenate(leaves), *blocks)
 
 
 def padded(rows: PyTree, weights: Float[np.ndarray, " m"]) -> tuple[PyTree, np.ndarray]:
@@ -103,6 +125,32 @@ def check_rows(values: Float[np.ndarray, " m"], num_before: int) -> None:
             f"finite for {len(faulty)} of the {len(values)} rows from row {num_before} on, in the "
             "middle of the particles: look for missing or impossible values there, and leave these "
             "rows out."
+        )
+
+
+def check_order(slopes: Float[np.ndarray, "m k"], batch_size: int) -> None:
+    """Warn of a stream whose batches differ more than batches of shuffled rows would.
+
+    Compares the variance of the batches' means with that within batches, as the F-test does.
+
+    Arguments:
+        slopes: slopes of all rows towards some probes, in the order of the stream.
+    """
+    num_batches = len(slopes) // batch_size
+    if num_batches < 2 or batch_size < 2:
+        return
+    batches = slopes[: num_batches * batch_size].reshape(num_batches, batch_size, -1)
+    within = batches.var(axis=1, ddof=1).mean(axis=0)
+    between = batch_size * batches.mean(axis=1).var(axis=0, ddof=1)
+    ratio = float(np.max(between / (within + 1e-30)))
+    if ratio > 1.5 + LARGEST_DEVIATION * (2 / num_batches) ** 0.5:
+        warnings.warn(
+            DataOrderWarning(
+                "the batches of this BatchStream differ from each other: the variance of their "
+                f"mean scores is {ratio:.3g} times that of shuffled rows. Steps then follow the "
+                "order of the data: shuffle the rows before they are cut into batches."
+            ),
+            stacklevel=2,
         )
 
 
@@ -140,7 +188,7 @@ def look(
     zero, one = jnp.zeros((), probes.dtype), jnp.ones((), probes.dtype)
     at_anchor = _terms(target, place, rows, jnp.zeros_like(place.anchor))
 
-    def remainder(probe: Array) -> Array:
+    def towards(probe: Array) -> tuple[Array, Array]:
         def along(t: Array) -> Array:
             return _terms(target, place, rows, t * probe)
 
@@ -148,9 +196,9 @@ def look(
             return jax.jvp(along, (t,), (one,))
 
         (_, first), (_, second) = jax.jvp(slope, (zero,), (one,))
-        return along(one) - at_anchor - first - 0.5 * second
+        return first, along(one) - at_anchor - first - 0.5 * second
 
-    return Look(derivatives(target, place, rows, weights), at_anchor, jax.vmap(remainder)(probes))
+    return Look(derivatives(target, place, rows, weights), at_anchor, *jax.vmap(towards)(probes))
 
 
 def log_densities(target: Target, positions: Float[Array, "k d"]) -> Float[np.ndarray, " k"]:
@@ -160,7 +208,7 @@ def log_densities(target: Target, positions: Float[Array, "k d"]) -> Float[np.nd
     hide it.
     """
     total, num_seen = np.zeros(len(positions)), 0
-    for block in target.blocks():
+    for block in all_blocks(target):
         num = count(block)
         found = _differences(target, positions, *padded(block, np.ones(num)))
         total += np.asarray(found, np.float64)

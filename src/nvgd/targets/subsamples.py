@@ -33,6 +33,8 @@ from nvgd.targets.row_passes import (
     ROWS_PER_BLOCK,
     Derivatives,
     Place,
+    all_blocks,
+    check_order,
     check_rows,
     count,
     derivatives,
@@ -48,6 +50,8 @@ MAX_DIMENSION = 300
 # Particles at which remainders are measured, within FARTHEST·√d standard deviations of the anchor.
 NUM_PROBES = 32
 FARTHEST = 2.0
+# Probes along which the order of a stream is checked.
+NUM_COMPARED = 4
 # Every row counts at least as if its remainder had this share of the mean size.
 LEAST_SHARE = 0.1
 # The subsample grows from one batch to at most MOST_BATCHES, until its error is below TOLERANCE.
@@ -156,7 +160,8 @@ def subsample(target: Target, particles: Float[Array, "n d"], seed: int) -> Subs
     probes = jnp.asarray(found / np.maximum(distances / FARTHEST, 1.0), particles.dtype)
     candidates = _Candidates(MOST_BATCHES * (target.batch_size or 1), rng)
     total, remainders, num_seen = Derivatives.none(target.dim), np.zeros(len(probes)), 0
-    for block in target.blocks():
+    slopes: list[np.ndarray] = []
+    for block in all_blocks(target):
         num = count(block)
         seen = look(target, place, probes, *padded(block, np.ones(num)))
         at_anchor = np.asarray(seen.at_anchor)[:num]
@@ -165,6 +170,10 @@ def subsample(target: Target, particles: Float[Array, "n d"], seed: int) -> Subs
         total, remainders = total.plus(seen.derivatives), remainders + left.sum(axis=1)
         candidates.add(block, at_anchor, left)
         num_seen += num
+        slopes.append(np.asarray(seen.slopes, np.float64)[:NUM_COMPARED, :num].T)
+    assert target.data is not None
+    if target.data.own_batch_size is not None:
+        check_order(np.concatenate(slopes), target.data.own_batch_size)
     # A stream may leave out the rows of an incomplete last batch.
     scale = target.num_rows / num_seen
     rows = candidates.chosen(remainders, target.batch_size or 1, num_seen)
