@@ -54,7 +54,7 @@ check: lint types test
 # The lock carries versions only, so it installs from whatever package index pip is set up with.
 lock: $(READY)
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --fork-strategy requires-python \
-		--upgrade --no-header --no-annotate --no-emit-index-url --group dev --group benchmark \
+		--upgrade --no-header --no-annotate --no-emit-index-url --group dev --group docs --group benchmark \
 		--extra numpyro --extra pymc --extra blackjax --extra arviz \
 		pyproject.toml --output-file requirements.lock
 
