@@ -6,6 +6,7 @@ A tutorial is a notebook kept as text (jupytext, `py:percent`). Executed noteboo
 
 import base64
 import hashlib
+import itertools
 import logging
 from collections.abc import Iterator
 from pathlib import Path
@@ -73,16 +74,18 @@ def markdown(notebook: nbformat.NotebookNode, directory: str) -> str:
             parts.append(cell.source)
             continue
         parts.append(f"```python\n{cell.source}\n```")
-        for output in _shown(cell):
-            kind = _image_kind(output)
-            if kind is not None:
-                parts.append(f"![]({directory}/{number}.{IMAGES[kind]})")
-                number += 1
-            elif "text/html" in output.get("data", {}):
-                parts.append(output.data["text/html"])
-            else:
-                text = output.get("text") or output.data["text/plain"]
+        for is_text, outputs in itertools.groupby(_shown(cell), _is_text):
+            if is_text:
+                text = "".join(output.get("text") or output.data["text/plain"] for output in outputs)
                 parts.append(f"```text {{ .output }}\n{text.rstrip()}\n```")
+                continue
+            for output in outputs:
+                kind = _image_kind(output)
+                if kind is None:
+                    parts.append(output.data["text/html"])
+                else:
+                    parts.append(f"![Figure]({directory}/{number}.{IMAGES[kind]})")
+                    number += 1
     return "\n\n".join(parts)
 
 
@@ -96,11 +99,12 @@ def _digest(paths: list[Path], start: str = "") -> str:
 
 
 def _shown(cell: nbformat.NotebookNode) -> Iterator[nbformat.NotebookNode]:
-    """Outputs for the reader: not the progress bar, which is standard error with returns."""
-    for output in cell.outputs:
-        is_bar = output.get("name") == "stderr" and "\r" in output.text
-        if not is_bar and output.output_type != "error":
-            yield output
+    """Outputs for the reader; progress bars and warnings of the machine go to standard error."""
+    return (output for output in cell.outputs if output.get("name") != "stderr")
+
+
+def _is_text(output: nbformat.NotebookNode) -> bool:
+    return _image_kind(output) is None and "text/html" not in output.get("data", {})
 
 
 def _image_kind(output: nbformat.NotebookNode) -> str | None:

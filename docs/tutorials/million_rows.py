@@ -71,6 +71,9 @@ print("error of means, in posterior sd:", np.abs((draws.mean(axis=0) - weights) 
 print("ratio of standard deviations:   ", (draws.std(axis=0) / sd).round(2))
 
 # %% [markdown]
+# Means carry the noise of the batches: a run that has
+# read half of the rows cannot know the mean better than half of the rows do. More steps, or larger batches, bring them closer.
+#
 # ## What a step costs
 #
 # A step reads one batch for all particles. Data that do not fit into memory are read from a `np.memmap` or a

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 
 import nvgd
 
-ring = nvgd.densities.Ring(radius=4.0, scale=0.3)
+ring = nvgd.densities.Ring(radius=4.0, width=0.3)
 
 # %% [markdown]
 # A ring looks the same from all sides, so its field points along the radius: f(x) = g(|x|) x. A network for g alone has one

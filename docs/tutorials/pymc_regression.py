@@ -22,9 +22,8 @@ with pm.Model(coords={"feature": ["age", "height"]}) as model:
     slope = pm.Normal("slope", 0, 10, dims="feature")
     scale = pm.HalfNormal("scale", 10)
     freedom = pm.Gamma("freedom", 2, 0.1)
-    pm.StudentT(
-        "score", freedom, intercept + pm.math.dot(features, slope), scale, observed=score
-    )
+    line = intercept + pm.math.dot(features, slope)
+    pm.StudentT("score", freedom, mu=line, sigma=scale, observed=score)
 
 # %% [markdown]
 # Student's t has heavy tails, so single outliers do not pull the line. `scale` and `freedom` are positive; PyMC's

@@ -79,7 +79,7 @@ class Posterior(RunRecord):
         The verdict is "converged", "not yet", "variance too small", "multimodal disagreement" or
         "diverged". It is based on the particles' scores from all data: identities that hold for
         draws of the target, the Stein discrepancy of a witness on held-out particles, and the
-        kernelised Stein discrepancy (see `docs/diagnostics.md` for what they can and cannot
+        kernelised Stein discrepancy (see `docs/how-it-works/diagnosis.md` for what they can and cannot
         detect).
 
         Arguments:
