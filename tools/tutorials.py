@@ -76,7 +76,9 @@ def markdown(notebook: nbformat.NotebookNode, directory: str) -> str:
         parts.append(f"```python\n{cell.source}\n```")
         for is_text, outputs in itertools.groupby(_shown(cell), _is_text):
             if is_text:
-                text = "".join(output.get("text") or output.data["text/plain"] for output in outputs)
+                text = "".join(
+                    output.get("text") or output.data["text/plain"] for output in outputs
+                )
                 parts.append(f"```text {{ .output }}\n{text.rstrip()}\n```")
                 continue
             for output in outputs:

@@ -58,9 +58,7 @@ print(sorted(path.name for path in directory.iterdir()))
 
 # %%
 options = dict(dim=2, num_steps=1500)
-continued = nvgd.sample(
-    funnel.log_density, **options, checkpoint=directory, checkpoint_every=50
-)
+continued = nvgd.sample(funnel.log_density, **options, checkpoint=directory, checkpoint_every=50)
 undisturbed = nvgd.sample(funnel.log_density, **options)
 print("largest difference:", abs(continued.particles - undisturbed.particles).max())
 

@@ -66,12 +66,16 @@ schools = np.arange(8)
 figure, axes = plt.subplots(figsize=(7, 3.2), layout="constrained")
 axes.errorbar(schools - 0.12, effects, 1.645 * errors, fmt="o", color="0.6", label="reported, 90 %")
 axes.errorbar(
-    schools + 0.12, middle, [middle - low, high - middle], fmt="o", color="C0", label="posterior, 90 %"
+    schools + 0.12,
+    middle,
+    [middle - low, high - middle],
+    fmt="o",
+    color="C0",
+    label="posterior, 90 %",
 )
 axes.axhline(float(posterior.draws["mu"].mean()), color="C1", lw=1, label="mean of mu")
 axes.set(xticks=schools, xticklabels=list("ABCDEFGH"), xlabel="school", ylabel="effect, points")
-axes.legend(ncols=3, fontsize="small");
-
+axes.legend(ncols=3, fontsize="small")
 # %% [markdown]
 # ## A question with its error
 #

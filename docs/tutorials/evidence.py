@@ -71,7 +71,9 @@ for name, target in models.items():
 columns = {"flat": np.ones((20, 1)), "trend": np.stack([np.ones(20), time], axis=1)}
 for name, design in columns.items():
     covariance = 4 * design @ design.T + 0.25 * np.eye(20)
-    truth = jax.scipy.stats.multivariate_normal.logpdf(values, jnp.zeros(20), jnp.asarray(covariance))
+    truth = jax.scipy.stats.multivariate_normal.logpdf(
+        values, jnp.zeros(20), jnp.asarray(covariance)
+    )
     error = evidences[name].standard_error
     print(f"{name:5s}  {evidences[name].log_evidence:.3f} ± {error:.3f}   truth {truth:.3f}")
 

@@ -23,7 +23,9 @@ class Radial(eqx.Module):
     network: eqx.nn.MLP
 
     def __init__(self, key):
-        network = eqx.nn.MLP("scalar", "scalar", width_size=32, depth=2, activation=jax.nn.silu, key=key)
+        network = eqx.nn.MLP(
+            "scalar", "scalar", width_size=32, depth=2, activation=jax.nn.silu, key=key
+        )
         last = network.layers[-1]
         zero = (jnp.zeros_like(last.weight), jnp.zeros_like(last.bias))
         self.network = eqx.tree_at(
@@ -55,7 +57,9 @@ print(f"{'exact sample':16s} energy distance {nvgd.metrics.energy_distance(same_
 # %%
 import matplotlib.pyplot as plt
 
-figure, panels = plt.subplots(1, 2, figsize=(7, 3.4), sharex=True, sharey=True, layout="constrained")
+figure, panels = plt.subplots(
+    1, 2, figsize=(7, 3.4), sharex=True, sharey=True, layout="constrained"
+)
 for panel, (name, run) in zip(panels, runs.items(), strict=True):
     panel.scatter(*run.particles.T, s=6)
     panel.set_title(name, fontsize="medium")

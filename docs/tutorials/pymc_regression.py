@@ -15,7 +15,9 @@ age = random.uniform(20, 70, size=80)
 height = random.normal(172, 9, size=80)
 score = 30 + 0.4 * (age - 45) - 0.2 * (height - 172) + random.standard_t(2, size=80) * 3
 
-features = np.stack([(age - age.mean()) / age.std(), (height - height.mean()) / height.std()], axis=1)
+features = np.stack(
+    [(age - age.mean()) / age.std(), (height - height.mean()) / height.std()], axis=1
+)
 
 with pm.Model(coords={"feature": ["age", "height"]}) as model:
     intercept = pm.Normal("intercept", 0, 50)
@@ -73,7 +75,7 @@ for row in predicted[:: len(predicted) // 40]:
 axes.hist(score, bins, histtype="step", color="k", lw=2, density=True, label="data")
 axes.plot([], [], color="C0", label="40 predictions")
 axes.set(xlabel="score", ylabel="density")
-axes.legend();
+axes.legend()
 
 # %% [markdown]
 # `data.to_netcdf("regression.nc")` writes everything to one file.

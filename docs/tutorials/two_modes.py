@@ -5,7 +5,6 @@
 # weights, how the verdict notices when a mode has been missed, and what to do then.
 
 # %%
-import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -57,13 +56,15 @@ print(found.diagnose(num_replicates=2).verdict)
 # %%
 import matplotlib.pyplot as plt
 
-figure, panels = plt.subplots(1, 2, figsize=(8, 2.6), sharex=True, sharey=True, layout="constrained")
+figure, panels = plt.subplots(
+    1, 2, figsize=(8, 2.6), sharex=True, sharey=True, layout="constrained"
+)
 for panel, run, name in zip(panels, [missed, found], ["started left", "started wide"], strict=True):
     draws = np.asarray(run.draws["x"]).reshape(-1, 2)[:2000]
     panel.scatter(*draws.T, s=3, alpha=0.4)
     panel.set_title(f"{name}: {share_on_the_right(run):.2f} on the right", fontsize="medium")
     panel.set(xlabel="x₁")
-panels[0].set(ylabel="x₂");
+panels[0].set(ylabel="x₂")
 
 # %% [markdown]
 # In more than about ten dimensions, separate modes are hard for every sampler; [several modes](../how-to/several-modes.md) lists
