@@ -45,8 +45,8 @@ class Cycles(eqx.Module):
 
     Examples:
         >>> schedule = nvgd.directions.Cycles(power=3.0)
-        >>> round(float(schedule(0.5)), 3), round(float(schedule(1.0)), 3)
-        (0.296, 1.0)
+        >>> [round(float(schedule(jnp.array(share))), 3) for share in (0.5, 1.0)]
+        [0.296, 1.0]
     """
 
     num_cycles: int = eqx.field(default=1, converter=plain)
