@@ -76,6 +76,8 @@ axes.errorbar(
 axes.axhline(float(posterior.draws["mu"].mean()), color="C1", lw=1, label="mean of mu")
 axes.set(xticks=schools, xticklabels=list("ABCDEFGH"), xlabel="school", ylabel="effect, points")
 axes.legend(ncols=3, fontsize="small")
+plt.show()
+
 # %% [markdown]
 # ## A question with its error
 #

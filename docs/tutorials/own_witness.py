@@ -75,7 +75,8 @@ for name, run in runs.items():
         distances(run.particles), np.linspace(2, 6, 33), density=True, histtype="step", label=name
     )
 axes.set(xlabel="distance from the origin", ylabel="density")
-axes.legend();
+axes.legend()
+plt.show()
 
 # %% [markdown]
 # Both find the shell. The paper's network makes it too thin: it has to learn from 256 particles that ten coordinates matter only

@@ -76,6 +76,7 @@ axes.hist(score, bins, histtype="step", color="k", lw=2, density=True, label="da
 axes.plot([], [], color="C0", label="40 predictions")
 axes.set(xlabel="score", ylabel="density")
 axes.legend()
+plt.show()
 
 # %% [markdown]
 # `data.to_netcdf("regression.nc")` writes everything to one file.

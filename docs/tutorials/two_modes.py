@@ -65,6 +65,7 @@ for panel, run, name in zip(panels, [missed, found], ["started left", "started w
     panel.set_title(f"{name}: {share_on_the_right(run):.2f} on the right", fontsize="medium")
     panel.set(xlabel="x₁")
 panels[0].set(ylabel="x₂")
+plt.show()
 
 # %% [markdown]
 # In more than about ten dimensions, separate modes are hard for every sampler; [several modes](../how-to/several-modes.md) lists
