@@ -18,6 +18,7 @@ from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
+from traitlets.config import Config
 
 ROOT = Path(__file__).resolve().parent.parent
 CACHE = ROOT / ".cache" / "tutorials"
@@ -54,7 +55,13 @@ def executed(path: Path, known: str) -> nbformat.NotebookNode:
         return nbformat.read(cached, as_version=4)
     log.info("Executing %s", path.name)
     notebook = jupytext.read(path)
-    client = NotebookClient(notebook, timeout=SECONDS_PER_CELL, kernel_name="python3")
+    client = NotebookClient(
+        notebook,
+        timeout=SECONDS_PER_CELL,
+        kernel_name="python3",
+        # No ports: local sockets.
+        config=Config(KernelManager={"transport": "ipc"}),
+    )
     try:
         client.execute()
     except CellExecutionError as error:
