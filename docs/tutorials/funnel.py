@@ -36,10 +36,11 @@ from matplotlib.animation import FuncAnimation, PillowWriter
 
 first, second = np.meshgrid(np.linspace(-9, 9, 181), np.linspace(-14, 14, 141))
 grid = np.stack([first, second], axis=-1).reshape(-1, 2)
+levels = [-12, -9, -7, -5, -4, -3]
 density = np.asarray(jax.vmap(funnel.log_density)(grid)).reshape(first.shape)
 
 figure, axes = plt.subplots(figsize=(6, 4), layout="constrained")
-axes.contour(first, second, density, levels=[-12, -9, -7, -5, -4, -3], colors="0.8")
+axes.contour(first, second, density, levels, colors="0.8", linestyles="-")
 dots = axes.scatter([], [], s=9, color="C0")
 axes.set(xlim=(-9, 9), ylim=(-14, 14), xlabel="x₁", ylabel="x₂")
 
@@ -84,7 +85,7 @@ figure, panels = plt.subplots(1, 3, figsize=(9, 3), sharex=True, sharey=True, la
 for panel, method in zip(panels, [nvgd.NVGD(), nvgd.SVGD(0.1), nvgd.ULA(0.01)], strict=True):
     with_method = nvgd.sample(funnel.log_density, method, dim=2, num_steps=1000)
     distance = nvgd.metrics.energy_distance(with_method.particles, exact)
-    panel.contour(first, second, density, levels=[-12, -9, -7, -5, -4, -3], colors="0.8")
+    panel.contour(first, second, density, levels, colors="0.8", linestyles="-")
     panel.scatter(*with_method.particles.T, s=5)
     panel.set(xlim=(-9, 9), ylim=(-14, 14), xlabel="x₁")
     panel.set_title(f"{type(method).__name__}, energy distance {distance:.3f}", fontsize="medium")
