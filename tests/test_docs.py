@@ -11,6 +11,7 @@ from pathlib import Path
 
 import jax
 import jax.numpy as jnp
+import nbformat
 import numpy as np
 import pytest
 
@@ -77,6 +78,24 @@ def test_every_tutorial_is_listed():
     for tutorial in (DOCS / "tutorials").glob("*.py"):
         assert f"({tutorial.stem}.md)" in listed
         assert f"tutorials/{tutorial.stem}.md" in navigation
+
+
+def test_a_notebook_becomes_a_page():
+    tutorials = importlib.import_module("tutorials")
+    printed, complaint = ({"output_type": "stream", "name": n} for n in ("stdout", "stderr"))
+    outputs = [
+        {**printed, "text": "one\n"},
+        {**complaint, "text": "a progress bar"},
+        {**printed, "text": "two\n"},
+        {"output_type": "display_data", "metadata": {}, "data": {"image/png": "aGk="}},
+    ]
+    cells = [nbformat.v4.new_markdown_cell("# Title"), nbformat.v4.new_code_cell("run()")]
+    cells[1].outputs = [nbformat.from_dict(output) for output in outputs]
+    notebook = nbformat.v4.new_notebook(cells=cells)
+    assert tutorials.markdown(notebook, "name") == (
+        "# Title\n\n```python\nrun()\n```\n\n```text { .output }\none\ntwo\n```\n\n"
+        "![Figure](name/0.png)"
+    )
 
 
 @pytest.mark.parametrize("page", PAGES, ids=called)
