@@ -52,21 +52,25 @@ print("age", round(0.4 * age.std(), 2), " height", round(-0.2 * height.std(), 2)
 # likelihood, observed data and predictions, with the coordinates of the model.
 
 # %%
-data = posterior.to_arviz()
-print(list(data.groups()) if callable(data.groups) else list(data.groups))
-
-# %%
 import arviz as az
+import matplotlib.pyplot as plt
 
+data = posterior.to_arviz()
 print(az.summary(data, var_names=["intercept", "slope", "scale"]))
 
 # %% [markdown]
-# ArviZ's plots take it as it is. Here, the posterior predictive distribution against the data, drawn by
-# hand so that it works with every version of ArviZ:
+# ArviZ's plots take it as it is. Every particle is a chain, so there are 256 of them: combine them where a plot would draw each.
 
 # %%
-import matplotlib.pyplot as plt
+az.plot_forest(data, var_names=["slope", "scale", "freedom"], combined=True)
+plt.show()
 
+# %% [markdown]
+# ## Predictions
+#
+# Data that the model predicts should look like the data.
+
+# %%
 predicted = np.asarray(posterior.predict()["score"]).reshape(-1, len(score))
 figure, axes = plt.subplots(figsize=(7, 3), layout="constrained")
 bins = np.linspace(0, 60, 41)

@@ -2,7 +2,7 @@
 # # Two modes
 #
 # A posterior with two separate modes, of unequal weight and width. You will see how the default finds the
-# weights, how the verdict notices when a mode has been missed, and what to do then.
+# weights, why no verdict on a single run can see a mode that was missed, and what to do about that.
 
 # %%
 import jax.numpy as jnp
