@@ -40,8 +40,8 @@ class Posterior(RunRecord):
         >>> posterior = nvgd.sample(nvgd.densities.Banana().log_density, dim=2)
         >>> posterior.draws["x"].shape[2:]
         (2,)
-        >>> posterior.summary().columns["mean"].shape
-        (2,)
+        >>> list(posterior.summary()["mean"])
+        ['x[0]', 'x[1]']
     """
 
     def summary(
