@@ -66,6 +66,17 @@ class ParticleFlow(AbstractStage):
         direction: computes velocities.
         mover: applies velocities.
         corrected: whether `sample` ends a run with corrections (`nvgd.exact`).
+
+    Examples:
+        >>> flow = nvgd.ParticleFlow(
+        ...     nvgd.coordinates.Whitened(), nvgd.directions.Kernel(), nvgd.movers.Euler(0.1)
+        ... )
+        >>> target = nvgd.Target(nvgd.densities.Banana().log_density, dim=2)
+        >>> key = jax.random.key(0)
+        >>> state = flow.init(target, jax.random.normal(key, (50, 2)), key=key)
+        >>> state, info = flow.step(target, state, key=key)
+        >>> state.particles.shape
+        (50, 2)
     """
 
     coordinates: AbstractCoordinates

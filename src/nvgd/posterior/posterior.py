@@ -35,6 +35,13 @@ class Posterior(RunRecord):
 
     `draws` are in constrained space, one array of shape (chain, draw, …) per name; `particles` are
     flat and unconstrained. `RunRecord` lists the other attributes.
+
+    Examples:
+        >>> posterior = nvgd.sample(nvgd.densities.Banana().log_density, dim=2)
+        >>> posterior.draws["x"].shape[2:]
+        (2,)
+        >>> list(posterior.summary()["mean"])
+        ['x[0]', 'x[1]']
     """
 
     def summary(
@@ -79,8 +86,8 @@ class Posterior(RunRecord):
         The verdict is "converged", "not yet", "variance too small", "multimodal disagreement" or
         "diverged". It is based on the particles' scores from all data: identities that hold for
         draws of the target, the Stein discrepancy of a witness on held-out particles, and the
-        kernelised Stein discrepancy (see `docs/diagnostics.md` for what they can and cannot
-        detect).
+        kernelised Stein discrepancy (`docs/how-it-works/diagnosis.md` says what they can and
+        cannot detect).
 
         Arguments:
             num_replicates: number of further runs, of the same length but from other initial

@@ -118,6 +118,11 @@ def sample(
             all processes if `jax.distributed` is initialised.
         progress: show a progress bar in a terminal or notebook; elsewhere, such as in a log file, a
             line on standard error now and then if the run takes more than ten seconds.
+
+    Examples:
+        >>> posterior = nvgd.sample(lambda x: -0.5 * jnp.sum(x**2), dim=2)
+        >>> posterior.draws["x"].shape[2:]
+        (2,)
     """
     check_not_traced("nvgd.sample")
     keep_compiled_programs()

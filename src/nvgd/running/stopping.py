@@ -26,7 +26,7 @@ from nvgd.targets.target import Target
 CHECK_EVERY = 25
 PATIENCE = 4
 # A held-out discrepancy up to this many standard errors counts as noise. Exact samples reach two
-# standard errors in less than one case in a hundred (docs/diagnostics.md).
+# standard errors in less than one case in a hundred (docs/results/diagnostics.md).
 NOISE_LEVEL = 2.0
 # A drift of the mean log density up to this many standard errors counts as noise.
 DRIFT_LEVEL = 3.0

@@ -50,6 +50,11 @@ class ExactDivergence(AbstractDivergence):
 
     If the witness has its divergence in closed form, as an `MLP` with up to two hidden layers
     does, the closed form is used instead, at less than the cost of one probe.
+
+    Examples:
+        >>> exact = nvgd.stein.ExactDivergence()
+        >>> nvgd.stein.divergence(lambda x: 2.0 * x, jnp.zeros((3, 2)), exact).tolist()
+        [4.0, 4.0, 4.0]
     """
 
     def probes(self, key, num_particles, dim, dtype, stream=0):
@@ -85,6 +90,10 @@ class HutchinsonDivergence(AbstractDivergence):
     Arguments:
         distribution: of the probes z, "rademacher" or "gaussian".
         num_probes: k, the number of probes per particle.
+
+    Examples:
+        >>> gaussian = nvgd.stein.HutchinsonDivergence("gaussian")  # the paper's
+        >>> flow = nvgd.NVGD.paper(divergence=gaussian)
     """
 
     distribution: Literal["rademacher", "gaussian"] = "rademacher"

@@ -82,6 +82,14 @@ class Target(eqx.Module):
             used only for output.
         names: one name per coordinate of a flat position.
         model: a `Model` with the prior, predictions and labels.
+
+    Examples:
+        >>> target = nvgd.Target(
+        ...     lambda theta: -0.5 * theta["a"] ** 2 - 0.5 * jnp.sum(theta["b"] ** 2),
+        ...     example={"a": 0.0, "b": jnp.zeros(2)},
+        ... )
+        >>> target.dim
+        3
     """
 
     dim: int = eqx.field(static=True)

@@ -86,6 +86,11 @@ class Neural(AbstractDirection[NeuralState]):
         regulariser: replaces ½|f|² in the objective: `PowerNorm(p)` or `QuadraticForm(Q)`.
         restore_best: whether to end with the weights that were best on the validation particles;
             False keeps the last weights, as the published code does.
+
+    Examples:
+        >>> direction = nvgd.directions.Neural(width=64, learning_rate=1e-3)
+        >>> coordinates = nvgd.coordinates.Identity()
+        >>> flow = nvgd.ParticleFlow(coordinates, direction, nvgd.movers.Euler(0.05))
     """
 
     witness: Witness | None = None

@@ -59,6 +59,10 @@ class Residual(AbstractDirection[ResidualState]):
 
     Arguments:
         trainer: a `Neural` direction, which provides the network and its training.
+
+    Examples:
+        >>> direction = nvgd.directions.Residual(nvgd.directions.Neural(learning_rate=1e-3))
+        >>> flow = nvgd.ParticleFlow(nvgd.coordinates.Adaptive(), direction, nvgd.movers.Capped())
     """
 
     trainer: Neural

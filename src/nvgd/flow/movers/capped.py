@@ -104,6 +104,11 @@ class Capped(AbstractMover[CappedState]):
     Arguments:
         step_size: ε.
         cap: c.
+
+    Examples:
+        >>> flow = nvgd.ParticleFlow(
+        ...     nvgd.coordinates.Adaptive(), nvgd.directions.Kernel(), nvgd.movers.Capped(0.1)
+        ... )
     """
 
     step_size: float = eqx.field(default=0.1, converter=plain)

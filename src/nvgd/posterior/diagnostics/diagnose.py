@@ -43,7 +43,7 @@ def diagnose(
     num_steps: int,
     method: str,
     names: Sequence[str],
-    replicates: Sequence[Float[np.ndarray, "n d"]],
+    replicates: Sequence[Float[np.ndarray, "_ d"]],
     density_error: float,
 ) -> Diagnosis:
     """Implementation of `Posterior.diagnose`.

@@ -40,6 +40,13 @@ class Diagnosis:
         advice: what to do next.
         checks: every measure by name, with its standard error and expected value.
         cautions: limitations of the checks in this run.
+
+    Examples:
+        >>> banana = nvgd.densities.Banana()
+        >>> short = nvgd.sample(banana.log_density, nvgd.ULA(0.01), dim=2, num_steps=10)
+        >>> diagnosis = short.diagnose()
+        >>> diagnosis.verdict
+        'not yet'
     """
 
     verdict: Verdict
