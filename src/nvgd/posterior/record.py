@@ -166,3 +166,11 @@ class RunRecord:
             return self.target.model.labels()
         assert self.stored is not None
         return self.stored["labels"]
+
+    @property
+    def deterministics(self) -> tuple[str, ...]:
+        """Names of the draws that are functions of other draws, as far as the model knows."""
+        if self.target is not None:
+            return self.target.model.deterministics()
+        assert self.stored is not None
+        return self.stored["deterministics"]

@@ -20,6 +20,7 @@ from nvgd.posterior.diagnostics.verdict import (
     stopped,
     too_few,
 )
+from nvgd.targets.models import Labels
 from nvgd.targets.scores import Scores
 
 # Largest number of coordinates whose autocorrelation is estimated.
@@ -43,6 +44,7 @@ def diagnose(
     num_steps: int,
     method: str,
     names: Sequence[str],
+    labels: Labels,
     replicates: Sequence[Float[np.ndarray, "n d"]],
 ) -> Diagnosis:
     """Implementation of `Posterior.diagnose`.
@@ -52,6 +54,7 @@ def diagnose(
         scores: computes log densities and scores of the particles, from all data.
         draws: draws (chain, draw, …) in constrained space.
         names: names of the coordinates.
+        labels: of the draws' axes.
         replicates: particles of independent runs.
     """
     if status.startswith(INTERRUPTED):
@@ -91,7 +94,7 @@ def diagnose(
     )
     # Further draws are a single chain, of independent draws.
     if chains is not None and len(chains.positions) > 1:
-        found = chain_checks(chains, draws, names)
+        found = chain_checks(chains, draws, names, labels)
         checks = {**found, **evidence.checks}
         if len(rows) < DRAWS_PER_DIMENSION * particles.shape[1]:
             # Witnesses fitted to so few draws raise false alarms; that the chains have mixed is
