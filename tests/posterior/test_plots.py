@@ -10,7 +10,7 @@ from nvgd.posterior.history_plot import history
 from nvgd.posterior.palette import LANGEVIN, REFERENCE, colour_of, tint
 from nvgd.posterior.plots import axis_limits, is_wide, kernel_density, marginals, pairs
 from nvgd.posterior.predictive_plot import Predicted, predict_observed, predictive
-from nvgd.posterior.selection import dependence, important, strongest_pair
+from nvgd.posterior.selection import dependence, important, strongest_pair, without_axes
 
 RNG = np.random.default_rng(0)
 STAGES = (
@@ -55,7 +55,7 @@ def test_history_has_a_column_per_stage_and_no_empty_or_constant_panel():
     assert discrepancy.get_yscale() == "symlog"
     jumps = found["share of jumps accepted", (100.0, 700.0)]
     assert all(np.isfinite(line.get_ydata()).all() for line in jumps.lines)
-    assert sum(len(line.get_xdata()) for line in jumps.lines) == 60
+    assert sum(np.size(line.get_xdata()) for line in jumps.lines) == 60
 
 
 def test_history_of_one_stage_with_metrics_and_of_nothing():
@@ -88,7 +88,7 @@ def test_pairs_show_hyperparameters_and_what_depends_on_them():
     others[:, 5] *= np.exp(log_scale)
     draws = {"effects": others[None], "scale": np.exp(log_scale)[None]}
     values = np.concatenate([others, np.exp(log_scale)[:, None]], axis=1)
-    assert important(draws, values, 3)[:2] == [8, 5]
+    assert important(values, without_axes(draws), 3)[:2] == [8, 5]
     assert dependence(values)[8, 5] > 0.5
     assert dependence(values)[8, 4] < 0.1
     assert strongest_pair(values) == (5, 8)
@@ -103,7 +103,7 @@ def test_pairs_show_hyperparameters_and_what_depends_on_them():
 
 def test_few_scalars_are_all_shown_in_order():
     values = RNG.normal(size=(50, 3))
-    assert important({"x": values[None]}, values, 6) == [0, 1, 2]
+    assert important(values, np.zeros(3, bool), 6) == [0, 1, 2]
     assert strongest_pair(values[:, :1]) == (0, 0)
 
 

@@ -33,10 +33,9 @@ def draw(posterior: Any, kind: str, names: Sequence[str] | None, narrow: bool) -
                 "ones, as NumPyro and PyMC models do."
             )
         return predictive(found, colour=colour, narrow=narrow)
-    # Deterministic variables come last; pairs of them would show what defines them.
-    derived = posterior.deterministics
-    parameters = [name for name in posterior.draws if name not in derived]
-    default = parameters if kind == "pairs" else [*parameters, *derived]
+    # Pairs of deterministic variables would show what defines them.
+    derived = posterior.deterministics if kind == "pairs" else ()
+    default = [name for name in posterior.ordered_names if name not in derived]
     chosen = {name: posterior.draws[name] for name in names or default}
     plot = plots.marginals if kind == "marginals" else plots.pairs
     return plot(chosen, labels=posterior.labels, colour=colour, narrow=narrow)

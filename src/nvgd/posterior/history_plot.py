@@ -95,7 +95,7 @@ def history(
             first = first or axes
             _draw_panel(axes, name, shown[name], stage, colour, is_shared, narrow)
             if j:
-                axes.set_facecolor("0.95")
+                axes.axvspan(stage.start, stage.end, color="0.5", alpha=0.1, linewidth=0, zorder=0)
             if i == 0 and len(columns) > 1:
                 axes.set_title(stage.kind, fontsize=9, color="0.3")
             if i == len(rows) - 1 or rows[i + 1][j] is None:
@@ -168,7 +168,7 @@ def _rows(curves: Mapping[str, Curve], stages: Sequence[Stage]) -> list[tuple[st
         [name for name, flags in measured.items() if flags[j] and not all(flags)]
         for j in range(len(stages))
     ]
-    return [(name,) * len(stages) for name in of_all] + list(itertools.zip_longest(*of_one))
+    return [*((name,) * len(stages) for name in of_all), *itertools.zip_longest(*of_one)]
 
 
 def _draw_panel(

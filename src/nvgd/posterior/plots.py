@@ -10,9 +10,10 @@ import numpy as np
 from jaxtyping import Float
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator, MaxNLocator
 
 from nvgd.posterior.palette import REFERENCE
-from nvgd.posterior.selection import important
+from nvgd.posterior.selection import important, without_axes
 from nvgd.posterior.summary import scalars
 from nvgd.targets.models import Labels
 
@@ -46,7 +47,7 @@ def marginals(
         axes.set_title(name, fontsize=9)
     figure.supxlabel("dot: median, bars: central 50 % and 90 %", fontsize=8)
     if shown < len(names):
-        _say_what_is_left_out(figure, f"the first {shown} of {len(names)} scalars", narrow)
+        figure.suptitle(f"the first {shown} of {len(names)} scalars", fontsize=9)
     return figure
 
 
@@ -64,7 +65,8 @@ def pairs(
     """
     names, values = _columns(draws, labels)
     values = values[:: -(-len(values) // MAX_POINTS)]
-    chosen = important(draws, values, MAX_PAIRS_NARROW if narrow else MAX_PAIRS)
+    number = MAX_PAIRS_NARROW if narrow else MAX_PAIRS
+    chosen = important(values, without_axes(draws), number)
     shown = len(chosen)
     size = (1.15 if narrow else 1.8) * shown + 0.6
     figure = Figure(figsize=(size, size), layout="constrained")
@@ -94,7 +96,7 @@ def pairs(
                 axes.set_yticklabels([])
             axes.tick_params(labelsize=7)
     if shown < len(names):
-        _say_what_is_left_out(figure, f"{shown} of {len(names)} scalars", narrow)
+        figure.suptitle(f"{shown} of {len(names)} scalars", fontsize=9)
     return figure
 
 
@@ -116,7 +118,7 @@ def rank_curves(
         axes.tick_params(labelsize=7)
         axes.spines[["top", "right"]].set_visible(False)
     if shown < len(curves):
-        _say_what_is_left_out(figure, f"the first {shown} of {len(curves)} scalars", narrow)
+        figure.suptitle(f"the first {shown} of {len(curves)} scalars", fontsize=9)
     return figure
 
 
@@ -126,6 +128,7 @@ def draw_density(
     """The density of one scalar, or of its logarithm; marks for its draws if there are few."""
     axes.set_yticks([])
     axes.tick_params(labelsize=7)
+    axes.xaxis.set_major_locator(LogLocator() if is_log else MaxNLocator(4))
     axes.spines[["top", "right", "left"]].set_visible(False)
     column = column[np.isfinite(column)]
     if not len(column) or np.ptp(column) == 0:
@@ -225,8 +228,3 @@ def _grid(shown: int, narrow: bool, **options: Any) -> tuple[Figure, list[Axes]]
     for axes in panels[shown:]:
         figure.delaxes(axes)
     return figure, list(panels[:shown])
-
-
-def _say_what_is_left_out(figure: Figure, shown: str, narrow: bool) -> None:
-    separator = "\n" if narrow else " "
-    figure.suptitle(f"{shown};{separator}names= chooses others", fontsize=9)

@@ -63,8 +63,9 @@ class Posterior(RunRecord):
                 False, or if all data cannot be read again.
         """
         check_names("var_names", () if var_names is None else var_names, self.draws)
-        derived = () if deterministics or var_names else self.deterministics
-        chosen = {name: self.draws[name] for name in var_names or self.draws if name not in derived}
+        derived = () if deterministics else self.deterministics
+        names = var_names or [name for name in self.ordered_names if name not in derived]
+        chosen = {name: self.draws[name] for name in names}
         scores = self.flat_scores if mc_error else None
         return summarise(chosen, self.flat_positions, scores, quantiles, hdi, self.labels)
 

@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Float
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from nvgd.posterior.palette import REFERENCE
 from nvgd.targets.target import Target
@@ -100,7 +101,7 @@ def _draw_data(axes: Axes, name: str, predicted: Predicted, colour: str) -> None
     axes.plot(numbers, predicted.observed, "o", color=INK, markersize=4, label="observed")
     axes.set_xlabel("datum", fontsize=8)
     axes.set_ylabel(name, fontsize=8)
-    axes.xaxis.get_major_locator().set_params(integer=True)
+    axes.xaxis.set_major_locator(MaxNLocator(8, integer=True))
 
 
 def _draw_distribution(axes: Axes, name: str, predicted: Predicted, colour: str) -> None:

@@ -174,3 +174,13 @@ class RunRecord:
             return self.target.model.deterministics()
         assert self.stored is not None
         return self.stored["deterministics"]
+
+    @property
+    def ordered_names(self) -> list[str]:
+        """Names of the draws in the order of tables and figures.
+
+        Scalars come before arrays, so that hyperparameters are seen first, and deterministic
+        variables come last.
+        """
+        derived = self.deterministics
+        return sorted(self.draws, key=lambda name: (name in derived, self.draws[name].ndim > 2))

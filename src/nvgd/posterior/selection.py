@@ -4,11 +4,11 @@ Parameters without axes come first: in a hierarchical model these are the scales
 hyperparameters. The rest are ranked by how strongly they depend on those already chosen.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from scipy.stats import rankdata
 
 # Most scalars that are compared with each other, and most draws that ranks are taken of.
@@ -18,33 +18,38 @@ MAX_DRAWS = 1000
 SHARE_OF_SCALARS = 2 / 3
 
 
-def important(draws: Mapping[str, Any], values: Float[np.ndarray, "m c"], number: int) -> list[int]:
-    """Indices of at most `number` scalars, the most important first.
+def important(
+    values: Float[np.ndarray, "m c"], is_scalar: Bool[np.ndarray, " c"], number: int
+) -> list[int]:
+    """Indices of at most `number` columns, the most important first; of few, all in their order.
 
     Arguments:
-        draws: draws (chain, draw, …) by name.
-        values: all their scalars, in the same order, one column each.
+        values: one column per scalar, one row per draw.
+        is_scalar: which columns are parameters without axes (`without_axes`).
         number: how many to choose.
     """
     if values.shape[1] <= number:
         return list(range(values.shape[1]))
-    ndims = np.concatenate(
-        [[np.ndim(v) - 2] * int(np.prod(np.shape(v)[2:])) for v in draws.values()]
-    )
-    varies = np.isfinite(values).all(axis=0) & (np.ptp(values, axis=0) > 0)
-    candidates = np.flatnonzero(varies)
+    candidates = np.flatnonzero(np.isfinite(values).all(axis=0) & (np.ptp(values, axis=0) > 0))
     # A stable sort: parameters without axes first, otherwise in the model's order.
-    candidates = candidates[np.argsort(ndims[candidates] > 0, kind="stable")][:MAX_CANDIDATES]
+    order = np.argsort(~is_scalar[candidates], kind="stable")
+    candidates = candidates[order][:MAX_CANDIDATES]
     if not len(candidates):
         return list(range(number))
     strength = dependence(values[:, candidates])
-    is_scalar = ndims[candidates] == 0
-    chosen = _strongest(strength, np.flatnonzero(is_scalar), _num_scalars(is_scalar, number))
+    flags = is_scalar[candidates]
+    chosen = _strongest(strength, np.flatnonzero(flags), _num_scalars(flags, number))
     while len(chosen) < min(number, len(candidates)):
         left = np.setdiff1d(np.arange(len(candidates)), chosen)
-        to_chosen = strength[np.ix_(left, chosen or left)].max(axis=1)
+        to_chosen = strength[left][:, chosen or left].max(axis=1)
         chosen.append(int(left[np.argmax(to_chosen)]))
     return [int(candidates[i]) for i in chosen]
+
+
+def without_axes(draws: Mapping[str, Any]) -> Bool[np.ndarray, " c"]:
+    """For every scalar in draws (chain, draw, …), whether it is a parameter of its own."""
+    shapes = [np.shape(value)[2:] for value in draws.values()]
+    return np.repeat([not shape for shape in shapes], [int(np.prod(shape)) for shape in shapes])
 
 
 def strongest_pair(values: Float[np.ndarray, "m c"]) -> tuple[int, int]:
@@ -78,7 +83,7 @@ def _standardised_ranks(values: Float[np.ndarray, "m c"]) -> Float[np.ndarray, "
     return ranks / np.maximum(np.linalg.norm(ranks, axis=0), np.finfo(float).tiny)
 
 
-def _num_scalars(is_scalar: Sequence[bool] | np.ndarray, number: int) -> int:
+def _num_scalars(is_scalar: Bool[np.ndarray, " c"], number: int) -> int:
     if np.all(is_scalar):
         return number
     return min(int(np.sum(is_scalar)), max(int(SHARE_OF_SCALARS * number), 1))

@@ -21,6 +21,7 @@ MOST_WORK = 5e8
 
 # Most rows of a table on a screen.
 MAX_ROWS = 40
+_REST = "to_text() shows all, summary(var_names=[…]) the chosen ones"
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -55,10 +56,15 @@ class Summary:
             rows.append((name, *("–" if np.isnan(x) else f"{x:.4g}" for x in cells)))
         return rows
 
-    def to_text(self, max_rows: int | None = None) -> str:
-        """The table as text: all rows, or the first `max_rows` and how to see the others."""
+    def to_text(self, max_rows: int | None = None, *, rest: str = _REST) -> str:
+        """The table as text: all rows, or the first ones and where the others are.
+
+        Arguments:
+            max_rows: the number of rows to show; all if omitted.
+            rest: what to say about the others.
+        """
         text = align(self.rows(max_rows))
-        left_out = _left_out(len(self.names), max_rows)
+        left_out = _left_out(len(self.names), max_rows, rest)
         return f"{text}\n{left_out}" if left_out else text
 
     def to_pandas(self) -> Any:
@@ -70,19 +76,16 @@ class Summary:
         return self.to_text(MAX_ROWS)
 
     def _repr_html_(self) -> str:
-        left_out = _left_out(len(self.names), MAX_ROWS)
+        left_out = _left_out(len(self.names), MAX_ROWS, _REST)
         note = f"<p>{escape(left_out)}</p>" if left_out else ""
         return html_table(self.rows(MAX_ROWS)) + note
 
 
-def _left_out(total: int, max_rows: int | None) -> str:
+def _left_out(total: int, max_rows: int | None, rest: str) -> str:
     """A sentence on the rows that a table leaves out, or nothing."""
     if max_rows is None or total <= max_rows:
         return ""
-    return (
-        f"{total - max_rows} of {total} rows are not shown: to_text() shows all, "
-        "summary(var_names=[…]) the chosen ones."
-    )
+    return f"{total - max_rows} of {total} rows are not shown: {rest}."
 
 
 def summarise(
