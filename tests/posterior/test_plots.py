@@ -142,5 +142,5 @@ def test_a_target_without_data_has_no_predictive_plot():
 def test_every_method_has_its_colour():
     assert colour_of("ULA") == colour_of("SGLD") == LANGEVIN
     assert colour_of("ParticleFlow") == REFERENCE
-    assert tint("#000000", 0.5) == "#808080"
+    assert tint("#000000", 0.5) == tint("#FFFFFF", -0.5) == "#808080"
     assert tint(LANGEVIN, 0.0) == LANGEVIN

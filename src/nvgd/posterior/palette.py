@@ -1,7 +1,7 @@
 """One colour per method, in every figure of the project.
 
 The colours are those of Okabe and Ito (2008), which people with any kind of colour vision can tell
-apart. Variants of a method have tints of its colour.
+apart. Variants of a method have tints and shades of its colour.
 """
 
 NVGD = "#D55E00"
@@ -25,14 +25,15 @@ _OF_METHOD = {
 
 
 def tint(colour: str, share: float) -> str:
-    """A colour mixed with white.
+    """A colour mixed with white, or with black if the share is negative.
 
     Arguments:
         colour: `#RRGGBB`.
-        share: share of white, between 0 and 1.
+        share: share of white, between −1 and 1.
     """
+    end = 255 if share > 0 else 0
     parts = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
-    return "#" + "".join(f"{round(part + (255 - part) * share):02X}" for part in parts)
+    return "#" + "".join(f"{round(part + (end - part) * abs(share)):02X}" for part in parts)
 
 
 def colour_of(method: str) -> str:
