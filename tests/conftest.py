@@ -49,6 +49,7 @@ SLOW = (
     "targets/test_data.py::control_variates",
     "targets/test_models.py",
     "test_docs.py::test_snippets_run",
+    "test_gallery.py",
     "test_package.py::test_demo",
 )
 

@@ -34,7 +34,7 @@ ARROW, LONGEST, KEY = 1.2, 1.5, 1
 
 def curves(rows: Rows, methods: Iterable[str], num_steps: int) -> Figure:
     """All measures over steps, mean and standard deviation over runs (the paper's Figure 3)."""
-    figure, panels = plt.subplots(1, 3, figsize=(13, 3.9), layout="constrained")
+    figure, panels = plt.subplots(1, 3, figsize=(13, 4.3), layout="constrained")
     for axes, (name, label) in zip(panels, MEASURES.items(), strict=True):
         late = []
         for method in methods:
@@ -55,7 +55,7 @@ def curves(rows: Rows, methods: Iterable[str], num_steps: int) -> Figure:
         )
         axes.spines[["top", "right"]].set_visible(False)
     handles, labels = panels[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside upper center", ncols=len(labels), frameon=False)
+    figure.legend(handles, labels, loc="outside upper center", ncols=5, frameon=False)
     return figure
 
 

@@ -170,7 +170,7 @@ def kernel_density(
 
     The support is taken to end at 0 if no draw is negative, and at 1 if all lie between 0 and 1.
     """
-    column = column[:: -(-len(column) // (5 * MAX_POINTS))]
+    column = column[:: -(-len(column) // (2 * MAX_POINTS))]
     spread = np.subtract(*np.quantile(column, (0.75, 0.25))) / 1.349
     # Silverman's rule; many equal draws have no spread between their quartiles.
     width = 0.9 * (min(spread, column.std()) or column.std()) * len(column) ** -0.2

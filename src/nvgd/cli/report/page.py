@@ -128,7 +128,8 @@ def _film(film: Mapping[str, Any]) -> str:
         '<label>up <select id="up"></select></label></div>'
     )
     return (
-        f'<div id="film">{chooser}<canvas id="canvas"></canvas>{PLAYER}</div>'
+        f'<div id="film">{chooser}<canvas id="canvas"></canvas>{PLAYER}'
+        '<p class="soft note"></p></div>'
         f"{embedded_json('animation', film)}"
     )
 

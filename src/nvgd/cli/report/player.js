@@ -11,9 +11,10 @@ const unpack = (film) => {
 };
 
 class Panel {
-  // background: an image that fills the axes; colour: a CSS colour or the name of a variable.
-  constructor(canvas, { colour = "--point", background = null, axes = true } = {}) {
-    Object.assign(this, { canvas, colour, background, axes, pen: canvas.getContext("2d") });
+  // background: an image that fills the axes; colour: the name of a CSS variable; note: an
+  // element for the captions of the frames.
+  constructor(canvas, { colour = "--point", background = null, axes = true, note = null } = {}) {
+    Object.assign(this, { canvas, colour, background, axes, note, pen: canvas.getContext("2d") });
   }
 
   show(film, across, up) {
@@ -21,7 +22,7 @@ class Panel {
   }
 
   css(name) {
-    return name.startsWith("--") ? getComputedStyle(this.canvas).getPropertyValue(name) : name;
+    return getComputedStyle(this.canvas).getPropertyValue(name);
   }
 
   // One canvas pixel per device pixel keeps text sharp and of the same size on every screen.
@@ -41,8 +42,9 @@ class Panel {
     const [left, bottom, edge] = this.axes ? [48, 40, 10] : [1, 1, 1];
     const [inner, tall] = [width - left - edge, height - bottom - edge];
     pen.clearRect(0, 0, width, height);
-    if (this.background) pen.drawImage(this.background, left, edge, inner, tall);
+    if (this.background?.complete) pen.drawImage(this.background, left, edge, inner, tall);
     if (this.axes) this.label(left, bottom, edge);
+    if (this.note) this.note.textContent = film.captions[k] ?? "";
     pen.save();
     pen.beginPath();
     pen.rect(left, edge, inner, tall);
@@ -123,12 +125,11 @@ class Player {
   // Films may have different lengths: the shorter ones wait at their last frame.
   draw() {
     const k = Number(this.slider.value);
-    const frames = this.panels.map((panel) => Math.min(k, panel.film.steps.length - 1));
-    this.panels.forEach((panel, i) => panel.draw(frames[i]));
-    const longest = this.panels.findIndex((panel) => panel.film.steps.length - 1 === this.last);
-    const film = this.panels[longest].film;
-    const caption = film.captions[frames[longest]];
-    this.output.textContent = `step ${film.steps[frames[longest]]}${caption ? `, ${caption}` : ""}`;
+    for (const panel of this.panels) {
+      const { steps } = panel.film;
+      panel.draw(Math.min(k, steps.length - 1));
+      if (k < steps.length) this.output.textContent = `step ${steps[k]}`;
+    }
   }
 
   play() {
