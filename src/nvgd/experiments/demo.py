@@ -5,7 +5,7 @@ import json
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import numpy as np
@@ -16,6 +16,7 @@ from nvgd._support.files import output_directory, write_atomically
 from nvgd._support.tables import align, mean_and_deviation
 from nvgd.evaluation.densities import Funnel
 from nvgd.evaluation.distances import Reference
+from nvgd.experiments.demo_figure import MethodResult, draw
 from nvgd.experiments.figures import end_of_flow, save_figure
 from nvgd.experiments.funnel_frames import Frame, take_frame
 from nvgd.experiments.funnel_measures import MEASURES, NUM_EXACT_SAMPLES, NUM_REFERENCE_DRAWS
@@ -63,23 +64,10 @@ class Demo:
         }
 
 
-class MethodResult(NamedTuple):
-    """All runs of one method; the leading axis is that of the seeds."""
-
-    particles: np.ndarray
-    steps: np.ndarray
-    curves: dict[str, np.ndarray]
-    """The measures over the steps, by name; their last entries are of the returned particles."""
-    seconds: np.ndarray
-    flow_until: int | None = None
-    """The step at which the flow ended and corrections began."""
-
-
 def run(config: Demo) -> None:
     """Run every method, print the table, write the figure, the animation and the records."""
     from tqdm import tqdm
 
-    from nvgd.experiments.demo_figure import draw
     from nvgd.experiments.funnel_figures import animate
 
     out = output_directory(config.out)

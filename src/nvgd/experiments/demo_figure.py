@@ -1,40 +1,42 @@
 """The figure of the demo: particles of every method, and their distance from the target."""
 
 from collections.abc import Mapping
-from typing import Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
-import matplotlib.pyplot as plt
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
 from nvgd.experiments.figures import mark_exact, staged_band
-from nvgd.experiments.funnel_figures import draw_scatters
 from nvgd.experiments.methods import COLOURS
 
-
-class Result(Protocol):
-    """What the figure needs of a method's runs; leading axes are those of the runs."""
-
-    @property
-    def particles(self) -> np.ndarray: ...  # noqa: D102
-
-    @property
-    def steps(self) -> np.ndarray: ...  # noqa: D102
-
-    @property
-    def curves(self) -> dict[str, np.ndarray]: ...  # noqa: D102
-
-    @property
-    def flow_until(self) -> int | None: ...  # noqa: D102
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 
-def draw(results: Mapping[str, Result], exact: Result, measures: Mapping[str, str]) -> Figure:
+class MethodResult(NamedTuple):
+    """All runs of one method; the leading axis is that of the seeds."""
+
+    particles: np.ndarray
+    steps: np.ndarray
+    curves: dict[str, np.ndarray]
+    """The measures over the steps, by name; their last entries are of the returned particles."""
+    seconds: np.ndarray
+    flow_until: int | None = None
+    """The step at which the flow ended and corrections began."""
+
+
+def draw(
+    results: Mapping[str, MethodResult], exact: MethodResult, measures: Mapping[str, str]
+) -> "Figure":
     """Scatter plots of each method's first run above, the measures over the steps below.
 
     Arguments:
         measures: name → label of the axis.
     """
+    import matplotlib.pyplot as plt
+
+    from nvgd.experiments.funnel_figures import draw_scatters
+
     figure = plt.figure(figsize=(11, 7.6), layout="constrained")
     rows = figure.add_gridspec(2, 1, height_ratios=[1.2, 1])
     first_runs = {name: result.particles[0] for name, result in results.items()}
@@ -49,7 +51,7 @@ def draw(results: Mapping[str, Result], exact: Result, measures: Mapping[str, st
 
 
 def _draw_measure(
-    axes: Axes, name: str, label: str, results: Mapping[str, Result], exact: Result
+    axes: "Axes", name: str, label: str, results: Mapping[str, MethodResult], exact: MethodResult
 ) -> None:
     for method, result in results.items():
         curves = result.curves[name]
