@@ -17,6 +17,7 @@ from nvgd.experiments.methods import DEFAULT
 from nvgd.experiments.mnist import Mnist
 from nvgd.flow.particle_flow import ParticleFlow
 from nvgd.movers import AbstractMover
+from nvgd.posterior.palette import NVGD, tint
 
 
 class ScoreAlone(AbstractDirection[None]):
@@ -74,7 +75,7 @@ class MnistParts(Mnist):
     methods: ClassVar[tuple[str, ...]] = tuple(FORMS)
     untuned: ClassVar[tuple[str, ...]] = tuple(FORMS)
     colours: ClassVar[dict[str, str]] = dict(
-        zip(FORMS, ("#d1495b", "#e9a23b", "#93bcd4", "#2e6f95", "#6b705c"), strict=True)
+        zip(FORMS, (tint(NVGD, share) for share in (0, 0.35, 0.6, -0.35, -0.6)), strict=True)
     )
 
     def flow(self, method: str, step_size: float | None) -> ParticleFlow:

@@ -50,6 +50,7 @@ SLOW = (
     "targets/test_models.py",
     "test_docs.py::test_examples",
     "test_docs.py::test_snippets_run",
+    "test_gallery.py",
     "test_package.py::test_demo",
 )
 

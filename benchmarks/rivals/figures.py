@@ -10,35 +10,41 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import NullFormatter
 
 from nvgd._support.files import write_atomically
+from nvgd.posterior import palette
 
 COLOURS = {
-    "nvgd.NVGD()": "#d62728",
-    "nvgd.NVGD.paper": "#ff9896",
-    "nvgd.SVGD": "#1f77b4",
-    "nvgd.ULA": "#2ca02c",
-    "BlackJAX SVGD": "#aec7e8",
-    "NumPyro SteinVI": "#9467bd",
-    "BlackJAX NUTS": "#7f7f7f",
+    "nvgd.NVGD()": palette.NVGD,
+    "nvgd.NVGD.paper": palette.NVGD_PAPER,
+    "nvgd.SVGD": palette.SVGD,
+    "nvgd.ULA": palette.LANGEVIN,
+    "BlackJAX SVGD": palette.tint(palette.SVGD, 0.45),
+    "NumPyro SteinVI": palette.STEINVI,
+    "BlackJAX NUTS": palette.NUTS,
 }
 
 
 def draw(records: Sequence[dict[str, Any]], directory: Path) -> Path:
-    """Energy distance against run time, one panel per target."""
+    """Energy distance against run time with compilation, one panel per target."""
     targets = list(dict.fromkeys(record["target"] for record in records))
     figure, panels = plt.subplots(1, len(targets), figsize=(4.4 * len(targets), 3.8), squeeze=False)
     for axes, target in zip(panels[0], targets, strict=True):
         own = [record for record in records if record["target"] == target]
         for record in own:
             points = [
-                (t, e)
+                (record["compilation_seconds"] + t, e)
                 for t, e in zip(record["seconds"], record["energy"], strict=True)
-                if t > 0 and e < 1e8
+                if e < 1e8
             ]
             # A single point would make no line.
             marker = "o" if len(points) == 1 else None
             axes.plot(*zip(*points, strict=True), color=COLOURS[record["method"]], marker=marker)
         axes.axhline(own[0]["level"], color="black", linestyle=":", linewidth=1)
-        axes.set(xscale="log", yscale="log", title=target, xlabel="processor seconds")
+        axes.set(
+            xscale="log",
+            yscale="log",
+            title=target,
+            xlabel="processor seconds, compilation included",
+        )
         # An axis of less than a decade would have a label at every digit.
         axes.xaxis.set_minor_formatter(NullFormatter())
     panels[0][0].set_ylabel("energy distance")

@@ -14,21 +14,22 @@ from benchmarks.startup.budgets import median
 from benchmarks.startup.tables import energy_ratio
 from benchmarks.startup.times import AGAIN, COLD, KNOWN_SHAPE
 from nvgd._support.files import write_atomically
+from nvgd.posterior import palette
+from nvgd.posterior.palette import tint
 
 Record = Mapping[str, Any]
 
-# Colours of Okabe and Ito, which people with any kind of colour vision can tell apart; the markers
-# repeat what they say.
+# NUTS of several packages has shades of one colour; markers tell them apart.
 STYLES = {
-    ("nvgd", COLD): ("nvgd.sample, cold", "#D55E00", "o"),
-    ("nvgd", KNOWN_SHAPE): ("nvgd.sample, known shape", "#D55E00", "D"),
-    ("nvgd", AGAIN): ("nvgd.sample, again", "#D55E00", "^"),
-    ("blackjax_nuts", COLD): ("BlackJAX NUTS", "#0072B2", "s"),
-    ("blackjax_meads", COLD): ("BlackJAX MEADS", "#56B4E9", "v"),
-    ("numpyro_nuts", COLD): ("NumPyro NUTS", "#009E73", "P"),
-    ("nutpie", COLD): ("nutpie, JAX log density", "#CC79A7", "X"),
-    ("nutpie_pymc", COLD): ("nutpie, PyMC model", "#E69F00", "*"),
-    ("pymc_nuts", COLD): ("PyMC NUTS", "#000000", "h"),
+    ("nvgd", COLD): ("nvgd.sample, cold", palette.NVGD, "o"),
+    ("nvgd", KNOWN_SHAPE): ("nvgd.sample, known shape", palette.NVGD, "D"),
+    ("nvgd", AGAIN): ("nvgd.sample, again", palette.NVGD, "^"),
+    ("blackjax_nuts", COLD): ("BlackJAX NUTS", palette.NUTS, "s"),
+    ("blackjax_meads", COLD): ("BlackJAX MEADS", palette.MEADS, "v"),
+    ("numpyro_nuts", COLD): ("NumPyro NUTS", tint(palette.NUTS, 0.25), "P"),
+    ("nutpie", COLD): ("nutpie, JAX log density", tint(palette.NUTS, 0.5), "X"),
+    ("nutpie_pymc", COLD): ("nutpie, PyMC model", tint(palette.NUTS, 0.5), "*"),
+    ("pymc_nuts", COLD): ("PyMC NUTS", tint(palette.NUTS, 0.25), "h"),
 }
 # Larger ratios are drawn here, with their value below.
 MOST = 100.0

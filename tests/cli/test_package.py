@@ -51,16 +51,16 @@ def test_demo_runs_to_the_end_and_writes_what_it_says(tmp_path, capsys):
         "NVGD paper",
         "NVGD  ",
         "SVGD",
-        "pULA ε",
-        "pULA ε/5",
+        "Langevin  ",
+        "Langevin ε/5",
         "exact sample",
         "energy distance",
-        "seconds",
+        "first run, s",
     ):
         assert word in printed
     assert sorted(path.name for path in out.iterdir()) == ["demo.gif", "demo.json", "demo.png"]
     records = json.loads((out / "demo.json").read_text())
-    assert np.shape(records["methods"]["NVGD"]["mmd_curves"]) == (2, 7)
+    assert np.shape(records["methods"]["NVGD"]["curves"]["energy"]) == (2, 7)
     with Image.open(out / "demo.gif") as film, Image.open(out / "demo.png") as figure:
         film.seek(2)  # raises if there are fewer frames
         assert min(figure.size) > 600

@@ -47,6 +47,11 @@ class Browser:
         metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}
         self._command("Emulation.setDeviceMetricsOverride", metrics)
 
+    def prefer(self, scheme: str) -> None:
+        """Colours that the device asks for: "light" or "dark"."""
+        features = [{"name": "prefers-color-scheme", "value": scheme}]
+        self._command("Emulation.setEmulatedMedia", {"features": features})
+
     def messages(self) -> list[dict[str, Any]]:
         """What was written to the console since the last call."""
         return self._post("se/log", {"type": "browser"})

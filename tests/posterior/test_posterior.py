@@ -95,7 +95,7 @@ pytestmark = pytest.mark.xdist_group("posterior")
 def test_summary_is_a_table_and_columns(posterior):
     summary = posterior.summary(quantiles=(0.25, 0.75))
     assert list(summary.columns) == ["mean", "sd", "mc_error", "25%", "75%"]
-    assert summary.names == ("mean", "powers[0]", "powers[1]", "scale")
+    assert summary.names == ("mean", "scale", "powers[one]", "powers[two]")
     draws = np.asarray(posterior.draws["scale"])
     assert np.isclose(summary["75%"]["scale"], np.quantile(draws, 0.75), rtol=1e-5)
     assert all(value > 0 for value in summary["mc_error"].values())
@@ -157,7 +157,7 @@ def test_means_and_deviations_of_a_normal_target_are_exact(normal):
 
 def test_summary_of_other_targets_has_errors_below_those_of_plain_means(chained):
     summary = chained.summary()
-    assert summary.names == ("mean", "powers[0]", "powers[1]", "scale")
+    assert summary.names == ("mean", "scale", "powers[one]", "powers[two]")
     naive = summary.columns["sd"] / np.sqrt(chained.draws["mean"].size)
     assert np.all(summary.columns["mc_error"] < naive)
     assert np.all(summary.columns["mc_error"] > 0)

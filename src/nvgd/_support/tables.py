@@ -1,6 +1,7 @@
-"""Text tables: aligned columns, Markdown, and mean ± standard deviation."""
+"""Tables: aligned columns, Markdown, HTML, and mean ± standard deviation."""
 
 from collections.abc import Sequence
+from html import escape
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,25 @@ def markdown(rows: Sequence[Row]) -> str:
     lines = ["| " + " | ".join(row) + " |" for row in rows]
     rule = "|" + "|".join(" --- " if column == 0 else " ---: " for column in range(len(rows[0])))
     return "\n".join([lines[0], rule + "|", *lines[1:]])
+
+
+def html_table(rows: Sequence[Row], kind: str = "") -> str:
+    """An HTML table; the first row is its header, and cells that say "alarm" are highlighted.
+
+    Arguments:
+        kind: class of the table, for style sheets.
+    """
+    head = "".join(f"<th>{escape(cell)}</th>" for cell in rows[0])
+    lines = []
+    for row in rows[1:]:
+        cells = (
+            f"<td{' class=alarm' if cell == 'alarm' else ''}>{escape(cell)}</td>" for cell in row
+        )
+        lines.append(f"<tr>{''.join(cells)}</tr>")
+    return (
+        f'<table class="{kind}"><thead><tr>{head}</tr></thead>'
+        f"<tbody>{''.join(lines)}</tbody></table>"
+    )
 
 
 def deviation(runs: ArrayLike) -> Any:

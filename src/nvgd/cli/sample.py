@@ -17,6 +17,7 @@ from nvgd._support.files import write_atomically
 from nvgd._support.processes import ends_together, is_first_process, join, locked_together
 from nvgd._support.version import __version__
 from nvgd.cli.plot import CHECKPOINTS, POSTERIOR, write_figures
+from nvgd.cli.report.advice import for_command_line
 from nvgd.cli.report.frames import Frames
 from nvgd.cli.report.page import write_report
 from nvgd.flow.methods import NVGD, SVGD, ULA
@@ -25,6 +26,7 @@ from nvgd.frontends.numpyro import from_numpyro
 from nvgd.frontends.pymc import from_pymc
 from nvgd.posterior.diagnostics.verdict import INTERRUPTED
 from nvgd.posterior.posterior import Posterior
+from nvgd.posterior.summary import MAX_ROWS
 from nvgd.running.sampling import sample
 from nvgd.targets.target import Target
 
@@ -152,15 +154,17 @@ def _write_results(command: Sample, posterior: Posterior, frames: Frames) -> Non
         posterior.save(out / POSTERIOR)
         frames.write()
         summary = posterior.summary()
-        diagnosis = posterior.diagnose(num_replicates=command.num_replicates)
-        text = f"{summary}\n\n{posterior.status}\n\n{diagnosis}"
-        print(text)
+        diagnosis = for_command_line(posterior.diagnose(num_replicates=command.num_replicates))
+        # The verdict first: a summary may have hundreds of rows.
+        head = f"{posterior.status}\n\n{diagnosis}\n\n"
+        print(head + summary.to_text(MAX_ROWS, rest="summary.txt has all"))
+        text = head + summary.to_text()
         data = json.dumps(diagnosis.to_dict(), indent=1)
         write_atomically(out / "summary.txt", lambda path: path.write_text(text + "\n"))
         write_atomically(out / "diagnosis.json", lambda path: path.write_text(data + "\n"))
         settings = {**dataclasses.asdict(command), "version": __version__}
-        animation = frames.animation(posterior.num_steps)
-        write_report(out / "report.html", posterior, summary, diagnosis, settings, animation)
+        film = frames.film(posterior)
+        write_report(out / "report.html", posterior, summary, diagnosis, settings, film)
         write_figures(posterior, out)
     except KeyboardInterrupt:
         raise KeyboardInterrupt(

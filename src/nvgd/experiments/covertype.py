@@ -16,7 +16,7 @@ from nvgd.experiments import datasets
 from nvgd.experiments.base import Arrays, Report, Task, run_label
 from nvgd.experiments.classification import MEASURES, ClassificationExperiment, Split, measures
 from nvgd.experiments.figures import save_figure
-from nvgd.experiments.methods import DEFAULT, PAPER, paper_nvgd
+from nvgd.experiments.methods import COLOURS, DEFAULT, EXACT, PAPER, paper_nvgd
 from nvgd.experiments.records import Records, Rows
 from nvgd.flow.methods import NVGD, SGLD, SVGD
 from nvgd.flow.particle_flow import ParticleFlow
@@ -233,7 +233,7 @@ class Covertype(ClassificationExperiment):
             ratios = np.mean([p.std(axis=0) / deviation for p in runs], axis=0)
             for axes, values in ((panels[2], errors), (panels[3], ratios)):
                 axes.scatter(deviation, values, s=13, color=self.colours[method], alpha=0.8, lw=0)
-        panels[3].axhline(1, color="0.35", linestyle="--", linewidth=1.2)
+        panels[3].axhline(1, color=COLOURS[EXACT], linestyle="--", linewidth=1.2)
         for axes, label in ((panels[2], "error of mean / sd"), (panels[3], "sd / reference sd")):
             axes.set(xscale="log", yscale="log", ylabel=label)
             axes.set_xlabel("reference sd, one point per coordinate")

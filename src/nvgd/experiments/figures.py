@@ -1,6 +1,6 @@
 """What the figures of several experiments share."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,6 +10,8 @@ from nvgd._support.files import write_atomically
 from nvgd._support.tables import deviation
 from nvgd.experiments.methods import COLOURS, EXACT
 from nvgd.experiments.records import Rows
+from nvgd.flow.stage import StageRecord
+from nvgd.posterior.palette import tint
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -32,11 +34,61 @@ def band(axes: "Axes", x: np.ndarray, curves: np.ndarray, colour: str, label: st
     axes.fill_between(x, mean - width, mean + width, color=colour, alpha=0.2, linewidth=0)
 
 
+def staged_band(
+    axes: "Axes",
+    steps: np.ndarray,
+    curves: np.ndarray,
+    colour: str,
+    label: str,
+    flow_until: int | None,
+) -> None:
+    """The band of a run whose flow ended at a step, with the stages apart.
+
+    The flow arranges its particles more evenly than independent draws lie. The corrections turn
+    them into chains of independent draws, which measure worse, in order to check the flow, whose
+    particles are returned if they agree. So the corrections are dotted and join neither the flow
+    nor the dot at the end, which stands for the returned particles.
+
+    Arguments:
+        steps, curves: steps, and the measure at them, one row per run; the last entry is that of
+            the returned particles.
+        flow_until: where the flow ended; None if it lasted to the end.
+    """
+    if flow_until is None or flow_until >= steps[-1]:
+        band(axes, steps, curves, colour, label)
+        return
+    in_flow = steps <= flow_until
+    after = ~in_flow
+    after[-1] = False
+    band(axes, steps[in_flow], curves[:, in_flow], colour, f"{label}: flow")
+    pale = tint(colour, 0.35)
+    mean = curves.mean(axis=0)
+    axes.plot(
+        steps[after], mean[after], ":", color=pale, label=f"{label}: corrections", linewidth=1.4
+    )
+    axes.axvline(flow_until, color=pale, linewidth=0.9, linestyle=(0, (4, 3)))
+    axes.plot(
+        steps[-1:],
+        mean[-1:],
+        "o",
+        color=colour,
+        label=f"{label}: returned particles",
+        clip_on=False,
+        zorder=4,
+    )
+
+
 def mark_exact(axes: "Axes", values: np.ndarray) -> None:
     """A horizontal band: mean and standard deviation of a measure over exact samples."""
     level, width, colour = values.mean(), deviation(values), COLOURS[EXACT]
     axes.axhline(level, color=colour, linestyle="--", linewidth=1.2, label=EXACT)
     axes.axhspan(level - width, level + width, color=colour, alpha=0.08, linewidth=0)
+
+
+def end_of_flow(stages: Sequence[StageRecord]) -> int | None:
+    """The step at which a flow ended; None if nothing followed it."""
+    later = [stage for stage in stages if stage.kind != "flow"]
+    return stages[0].until_step if later and stages[0].kind == "flow" else None
 
 
 def curve(rows: Rows, method: str, name: str) -> tuple[np.ndarray, np.ndarray]:

@@ -11,7 +11,7 @@ from nvgd._support.files import write_atomically
 from nvgd._support.tables import markdown, mean_and_deviation
 from nvgd.evaluation.densities import Funnel
 from nvgd.experiments.base import Arrays, Experiment, Report, Task, run_label
-from nvgd.experiments.figures import save_figure
+from nvgd.experiments.figures import end_of_flow, save_figure
 from nvgd.experiments.funnel_frames import Frame, take_frame
 from nvgd.experiments.funnel_measures import (
     DIGITS,
@@ -103,7 +103,7 @@ class FunnelExperiment(Experiment):
                 frames.append(take_frame(state))
             values = measures(state.particles)
             report.measure(step=int(state.step), **values)
-            report.step(int(state.step), f"MMD² {float(values['mmd']):.4f}")
+            report.step(int(state.step), f"energy distance {float(values['energy']):.3f}")
 
         posterior = sample_or_interrupt(
             Funnel(2).log_density,
@@ -116,7 +116,7 @@ class FunnelExperiment(Experiment):
             metrics_every=self.measure_every,
             progress=False,
         )
-        report.measure(status=posterior.status)
+        report.measure(status=posterior.status, flow_until=end_of_flow(posterior.stages))
         arrays = {"particles": np.asarray(posterior.particles)}
         if frames is not None:
             arrays |= {

@@ -14,28 +14,32 @@ from matplotlib.gridspec import GridSpecBase
 from matplotlib.quiver import Quiver
 
 from nvgd.evaluation.densities import Funnel
-from nvgd.experiments.figures import band, curve, mark_exact
+from nvgd.experiments.figures import curve, mark_exact, staged_band
 from nvgd.experiments.funnel_frames import DEPTH, Frame, arrow_grid
 from nvgd.experiments.funnel_measures import MEASURES
 from nvgd.experiments.methods import COLOURS, EXACT, PAPER, SEQUENTIAL
 from nvgd.experiments.records import Rows
+from nvgd.posterior.palette import tint
 
 # x₂ across, x₁ up: the neck of the funnel is at the bottom.
 ACROSS, UP = (-13.0, 13.0), (-9.5, 9.0)
 # More frames make the file larger and show no more.
-MAX_FRAMES = 62
+MAX_FRAMES = 48
 # Points in a scatter plot; of longer chains, states at equal distances.
 MAX_POINTS = 100
+# Length of an arrow, in units of the axes, where |f| = 1; |f| beyond which arrows are cut; and |f|
+# of the arrow in the legend.
+ARROW, LONGEST, KEY = 1.2, 1.5, 1
 
 
 def curves(rows: Rows, methods: Iterable[str], num_steps: int) -> Figure:
     """All measures over steps, mean and standard deviation over runs (the paper's Figure 3)."""
-    figure, panels = plt.subplots(1, 3, figsize=(13, 3.9), layout="constrained")
+    figure, panels = plt.subplots(1, 3, figsize=(13, 4.3), layout="constrained")
     for axes, (name, label) in zip(panels, MEASURES.items(), strict=True):
         late = []
         for method in methods:
             steps, values = curve(rows, method, name)
-            band(axes, steps, values, COLOURS[method], method)
+            staged_band(axes, steps, values, COLOURS[method], method, _flow_until(rows, method))
             # The limits of the axis leave out the start, which is far above everything else, and
             # the single chain, which has kept few states at first.
             if method != SEQUENTIAL:
@@ -50,8 +54,15 @@ def curves(rows: Rows, methods: Iterable[str], num_steps: int) -> Figure:
             ylim=(low, 1.05 * max(late)),
         )
         axes.spines[["top", "right"]].set_visible(False)
-    panels[0].legend(frameon=False)
+    handles, labels = panels[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside upper center", ncols=5, frameon=False)
     return figure
+
+
+def _flow_until(rows: Rows, method: str) -> int | None:
+    """Where the flow of a method's runs ended, as far as the records know."""
+    found = [row.get("flow_until") for row in rows if row["method"] == method and "status" in row]
+    return found[0] if found else None
 
 
 def scatter(particles: Mapping[str, np.ndarray]) -> Figure:
@@ -95,15 +106,17 @@ def draw_density(axes: Axes, funnel: Funnel) -> None:
 
 
 def animate(frames: list[Frame], funnel: Funnel, path: Path) -> None:
-    """The paper's NVGD with arrows of the field it has learned (its Figure 1)."""
-    figure, axes = plt.subplots(figsize=(4.6, 4.6), dpi=80, layout="constrained")
+    """The paper's NVGD with arrows of the field it has learned (its Figure 1).
+
+    Lengths are proportional to |f| throughout the film, up to LONGEST.
+    """
+    figure, axes = plt.subplots(figsize=(4.6, 4.8), dpi=80, layout="constrained")
     draw_density(axes, funnel)
-    field = _quiver(axes, np.asarray(arrow_grid()), color="#9db8cc")
-    own = _quiver(axes, frames[0].particles, color="#22313f")
-    # One unit for the whole animation: arrows shrink as the particles settle.
-    unit = float(np.median([np.linalg.norm(f.particle_arrows, axis=1) for f in frames]))
+    field = _quiver(axes, np.asarray(arrow_grid()), color="#a9b6c4")
+    own = _quiver(axes, frames[0].particles, color=tint(COLOURS[PAPER], -0.5))
+    axes.quiverkey(own, 0.8, 0.06, KEY, f"|f| = {KEY}", labelpos="E", fontproperties={"size": 8})
     points = axes.scatter([], [], s=14, color=COLOURS[PAPER], linewidths=0, zorder=3)
-    title = axes.set_title(f"{PAPER}, step 0", fontsize=11)
+    title = axes.set_title(_caption(0), fontsize=10)
     axes.set(xlabel="$x_2$", ylabel="$x_1$")
     figure.canvas.draw()
     # All frames have the same layout, which is computed once.
@@ -112,20 +125,35 @@ def animate(frames: list[Frame], funnel: Funnel, path: Path) -> None:
     with writer.saving(figure, str(path), dpi=80):
         # The last frame is held for twelve frames before the animation starts again.
         for frame in [*frames[:: -(-len(frames) // MAX_FRAMES)], *[frames[-1]] * 12]:
-            field.set_UVC(*_compressed(frame.grid_arrows, unit).T[::-1])
-            own.set_UVC(*_compressed(frame.particle_arrows, unit).T[::-1])
+            field.set_UVC(*_cut(frame.grid_arrows).T[::-1])
+            own.set_UVC(*_cut(frame.particle_arrows).T[::-1])
             own.set_offsets(frame.particles[:, ::-1])
             points.set_offsets(frame.particles[:, ::-1])
-            title.set_text(f"{PAPER}, step {frame.step}")
+            title.set_text(_caption(frame.step))
             writer.grab_frame()
     plt.close(figure)
 
 
+def _caption(step: int) -> str:
+    return f"{PAPER}: particles and learned field f, step {step}"
+
+
 def _quiver(axes: Axes, points: np.ndarray, color: str) -> Quiver:
+    """Arrows from the points, in the units of the axes."""
     still = np.zeros(len(points))
-    return axes.quiver(*points.T[::-1], still, still, color=color, scale=18, width=0.004)
+    return axes.quiver(
+        *points.T[::-1],
+        still,
+        still,
+        color=color,
+        angles="xy",
+        scale_units="xy",
+        scale=1 / ARROW,
+        width=0.004,
+    )
 
 
-def _compressed(vectors: np.ndarray, unit: float) -> np.ndarray:
-    """Directions with lengths |v|/(|v| + unit): the field spans orders of magnitude."""
-    return vectors / (np.linalg.norm(vectors, axis=1, keepdims=True) + unit)
+def _cut(vectors: np.ndarray) -> np.ndarray:
+    """Vectors, none longer than LONGEST: at the start a few would cover the picture."""
+    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+    return vectors * np.minimum(1.0, LONGEST / np.maximum(lengths, 1e-12))

@@ -5,24 +5,30 @@ from typing import Any
 from nvgd.flow.methods import NVGD
 from nvgd.flow.movers.plain import StepSize
 from nvgd.flow.particle_flow import ParticleFlow
+from nvgd.posterior import palette
+from nvgd.posterior.palette import tint
 from nvgd.stein.divergences import HutchinsonDivergence
 
 # Names in records, tables and figures: the library's default and the paper's method,
 DEFAULT, PAPER = "NVGD", "NVGD paper"
 # ULA with a single chain, and independent draws from the target.
 SEQUENTIAL, EXACT = "ULA sequential", "exact sample"
+# Langevin dynamics in the demo, whose readers need not know what pULA is.
+LANGEVIN, SLOW_LANGEVIN = "Langevin", "Langevin ε/5"
 
 COLOURS = {
-    DEFAULT: "#d1495b",
-    PAPER: "#6b2d3c",
-    f"{PAPER} Adam": "#b58a95",
-    "SVGD": "#2e6f95",
-    "SVGD Adam": "#85b4d0",
-    "SGLD": "#e9a23b",
-    "pULA ε": "#e9a23b",
-    "pULA ε/5": "#7a9e7e",
-    SEQUENTIAL: "#8a6fb0",
-    EXACT: "0.35",
+    DEFAULT: palette.NVGD,
+    PAPER: palette.NVGD_PAPER,
+    f"{PAPER} Adam": tint(palette.NVGD_PAPER, 0.45),
+    "SVGD": palette.SVGD,
+    "SVGD Adam": tint(palette.SVGD, 0.45),
+    "SGLD": palette.LANGEVIN,
+    "pULA ε": palette.LANGEVIN,
+    "pULA ε/5": tint(palette.LANGEVIN, 0.45),
+    LANGEVIN: palette.LANGEVIN,
+    SLOW_LANGEVIN: tint(palette.LANGEVIN, 0.45),
+    SEQUENTIAL: tint(palette.LANGEVIN, -0.45),
+    EXACT: palette.REFERENCE,
 }
 
 

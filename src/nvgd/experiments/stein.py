@@ -17,7 +17,7 @@ from nvgd._support.tables import deviation, markdown, mean_and_deviation
 from nvgd.evaluation.densities import Gaussian
 from nvgd.experiments.base import Arrays, Experiment, Report, Task
 from nvgd.experiments.figures import band, save_figure
-from nvgd.experiments.methods import COLOURS, DEFAULT, PAPER
+from nvgd.experiments.methods import COLOURS, DEFAULT, EXACT, PAPER
 from nvgd.experiments.records import Records, Rows
 from nvgd.flow.directions.kernel import Kernel
 from nvgd.flow.directions.residual import normal_scores
@@ -146,7 +146,10 @@ class Stein(Experiment):
             for axes, name in ((left, "discrepancy"), (right, "relative_error")):
                 values = [[r[name] for r in curves if r["task"] == task] for task in tasks]
                 band(axes, steps, np.array(values), COLOURS[method], method)
-        for name, colour, style in (("optimum", "0.2", "--"), ("kernelised", COLOURS["SVGD"], "-")):
+        for name, colour, style in (
+            ("optimum", COLOURS[EXACT], "--"),
+            ("kernelised", COLOURS["SVGD"], "-"),
+        ):
             level = np.mean([r[name] for r in rows if name in r])
             left.axhline(level, color=colour, linestyle=style, label=name)
         left.set(ylabel="Stein discrepancy", ylim=(0, None))

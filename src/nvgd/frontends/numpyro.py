@@ -204,6 +204,11 @@ class NumPyroModel(AbstractModel):
         """Plates as axes, with numbered rows."""
         return Labels(dict(self.sites.dims), {name: range(n) for name, n in self.sites.plates})
 
+    def deterministics(self):
+        """Deterministic sites."""
+        latent = dict(self.sites.unconstrained)
+        return tuple(name for name in self.sites.output if name not in latent)
+
 
 def _log_probability(site: dict[str, Any]) -> Array:
     """Log probability of every entry of the site, times the scale that a handler may have set."""

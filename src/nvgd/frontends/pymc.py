@@ -171,6 +171,10 @@ class PyMCModel(AbstractModel):
         """Dims and coords of the model."""
         return self.own_labels.value
 
+    def deterministics(self):
+        """Deterministic variables."""
+        return tuple(variable.name for variable in self.pymc_model.value.deterministics)
+
 
 def _check_model(model: Any) -> None:
     if not model.free_RVs:

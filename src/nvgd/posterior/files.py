@@ -49,6 +49,7 @@ def load(path: str | os.PathLike[str], target: Target | None = None) -> Posterio
     stored = {
         "draws": {name: jnp.asarray(values) for name, values in groups.pop("draws").items()},
         "labels": Labels(facts.pop("dims"), facts.pop("coords")),
+        "deterministics": tuple(facts.pop("deterministics", ())),
         **{name: arrays[name] for name in ("log_densities", "scores") if name in arrays},
     }
     stages = tuple(StageRecord(*stage) for stage in facts.pop("stages", ()))

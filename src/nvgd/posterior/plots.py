@@ -1,96 +1,102 @@
-"""Figures of a posterior: marginals, pairs, history, and ranks of calibration.
+"""Figures of draws: marginals, pairs, and ranks of calibration.
 
 With `narrow=True` a figure has fewer panels per row, for narrow pages and phones.
 """
 
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
+from jaxtyping import Float
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator, MaxNLocator
 
-from nvgd._support.errors import InputError
+from nvgd.posterior.palette import REFERENCE
+from nvgd.posterior.selection import important, without_axes
 from nvgd.posterior.summary import scalars
+from nvgd.targets.models import Labels
 
 # Largest numbers of panels that are readable; the figure's title states what is left out.
 MAX_MARGINALS = 36
 MAX_PAIRS = 6
 MAX_PAIRS_NARROW = 3
+# Points in a scatter plot and marks below a density: more hide each other.
 MAX_POINTS = 1000
+MAX_MARKS = 200
+# A positive scalar has a logarithmic axis if its central 98 % span more than this factor.
+WIDE = 50.0
 
-COLOUR = "#3b6ea8"
+INK = "#1c2430"
 
 
-def marginals(draws: Mapping[str, Any], *, narrow: bool = False) -> Figure:
-    """One histogram per scalar, with its mean and central 90 % interval."""
-    names, values = _columns(draws)
+def marginals(
+    draws: Mapping[str, Any],
+    *,
+    labels: Labels | None = None,
+    colour: str = REFERENCE,
+    narrow: bool = False,
+) -> Figure:
+    """The density of every scalar, with its median and its central 50 % and 90 %."""
+    names, values = _columns(draws, labels)
     shown = min(len(names), MAX_MARGINALS)
-    num_columns = min(shown, 2 if narrow else 4)
-    num_rows = -(-shown // num_columns)
-    width = 1.9 if narrow else 2.6
-    figure = Figure(figsize=(width * num_columns, 1.9 * num_rows), layout="constrained")
-    panels = figure.subplots(num_rows, num_columns, squeeze=False).ravel()
+    figure, panels = _grid(shown, narrow)
     for axes, name, column in zip(panels, names, values.T, strict=False):
-        _histogram(axes, column)
-        low, high = np.quantile(column, (0.05, 0.95))
-        axes.axvspan(low, high, color=COLOUR, alpha=0.12, linewidth=0)
-        axes.axvline(column.mean(), color="black", linewidth=1)
+        draw_density(axes, column, colour)
+        _draw_quantiles(axes, column)
         axes.set_title(name, fontsize=9)
-    for axes in panels[shown:]:
-        axes.set_visible(False)
-    _say_what_is_left_out(figure, shown, len(names))
+    figure.supxlabel("dot: median, bars: central 50 % and 90 %", fontsize=8)
+    if shown < len(names):
+        figure.suptitle(f"the first {shown} of {len(names)} scalars", fontsize=9)
     return figure
 
 
-def pairs(draws: Mapping[str, Any], *, narrow: bool = False) -> Figure:
-    """Scatter plots of all pairs of the first few scalars."""
-    names, values = _columns(draws)
-    # More points than these hide each other.
+def pairs(
+    draws: Mapping[str, Any],
+    *,
+    labels: Labels | None = None,
+    colour: str = REFERENCE,
+    narrow: bool = False,
+) -> Figure:
+    """Scatter plots of all pairs of a few scalars.
+
+    Of many scalars, those that matter are chosen: parameters without axes, and what depends on them
+    most.
+    """
+    names, values = _columns(draws, labels)
     values = values[:: -(-len(values) // MAX_POINTS)]
-    shown = min(len(names), MAX_PAIRS_NARROW if narrow else MAX_PAIRS)
+    number = MAX_PAIRS_NARROW if narrow else MAX_PAIRS
+    chosen = important(values, without_axes(draws), number)
+    shown = len(chosen)
     size = (1.15 if narrow else 1.8) * shown + 0.6
     figure = Figure(figsize=(size, size), layout="constrained")
     panels = figure.subplots(shown, shown, squeeze=False, sharex="col")
-    for i in range(shown):
-        for j in range(shown):
-            axes = panels[i, j]
-            if j > i:
+    is_log = [is_wide(column) for column in values.T]
+    for row, i in enumerate(chosen):
+        for column, j in enumerate(chosen):
+            axes = panels[row, column]
+            if column > row:
                 axes.set_visible(False)
-            elif i == j:
-                _histogram(axes, values[:, i])
+                continue
+            if column == row:
+                draw_density(axes, values[:, i], colour, is_log=is_log[i])
             else:
-                axes.plot(values[:, j], values[:, i], ".", color=COLOUR, markersize=3, alpha=0.6)
+                x, y = values[:, j], values[:, i]
+                axes.plot(x, y, ".", color=colour, markersize=3, alpha=0.5, markeredgewidth=0)
                 axes.spines[["top", "right"]].set_visible(False)
-            if i == shown - 1:
+                axes.set_yscale("log" if is_log[i] else "linear")
+                axes.set_ylim(*axis_limits(y, is_log=is_log[i]))
+            axes.set_xscale("log" if is_log[j] else "linear")
+            axes.set_xlim(*axis_limits(values[:, j], is_log=is_log[j]))
+            if row == shown - 1:
                 axes.set_xlabel(names[j], fontsize=9)
-            if j == 0 and i:
+            if column == 0 and row:
                 axes.set_ylabel(names[i], fontsize=9)
+            elif column < row:
+                axes.set_yticklabels([])
             axes.tick_params(labelsize=7)
-    _say_what_is_left_out(figure, shown, len(names))
-    return figure
-
-
-def history(
-    recorded: Mapping[str, np.ndarray], metrics: Mapping[str, np.ndarray], *, narrow: bool = False
-) -> Figure:
-    """Every recorded quantity and every user metric over the steps."""
-    curves = {
-        name: (np.arange(1, len(values) + 1), values)
-        for name, values in recorded.items()
-        if name != "num_gradients"
-    }
-    if not curves:
-        raise InputError("there is no history to plot: these draws were not made by a run.")
-    steps = metrics.get("step", np.empty(0))
-    curves |= {name: (steps, v) for name, v in metrics.items() if name != "step"}
-    figure = Figure(figsize=(3.8 if narrow else 7.0, 1.7 * len(curves)), layout="constrained")
-    panels = figure.subplots(len(curves), 1, squeeze=False, sharex=True)[:, 0]
-    for axes, (name, (x, y)) in zip(panels, curves.items(), strict=True):
-        axes.plot(x, y, color=COLOUR, linewidth=1)
-        axes.set_ylabel(name.replace("_", " "), fontsize=9)
-        axes.spines[["top", "right"]].set_visible(False)
-    panels[-1].set_xlabel("step")
+    if shown < len(names):
+        figure.suptitle(f"{shown} of {len(names)} scalars", fontsize=9)
     return figure
 
 
@@ -103,45 +109,122 @@ def rank_curves(
 ) -> Figure:
     """Distribution functions of ranks minus the uniform one, with the band of uniform ranks."""
     shown = min(len(curves), MAX_MARGINALS)
-    num_columns = min(shown, 2 if narrow else 4)
-    num_rows = -(-shown // num_columns)
-    width = 1.9 if narrow else 2.6
-    figure = Figure(figsize=(width * num_columns, 1.9 * num_rows), layout="constrained")
-    panels = figure.subplots(num_rows, num_columns, squeeze=False, sharex=True, sharey=True)
-    panels = panels.ravel()
+    figure, panels = _grid(shown, narrow, sharex=True, sharey=True)
     for axes, (name, curve) in zip(panels, curves.items(), strict=False):
-        axes.fill_between(points, *band, color=COLOUR, alpha=0.2, linewidth=0)
-        axes.plot(points, curve, color=COLOUR, linewidth=1, drawstyle="steps-mid")
-        axes.axhline(0, color="black", linewidth=0.5)
+        axes.fill_between(points, *band, color=REFERENCE, alpha=0.25, linewidth=0)
+        axes.plot(points, curve, color=INK, linewidth=1, drawstyle="steps-mid")
+        axes.axhline(0, color=INK, linewidth=0.5)
         axes.set_title(name, fontsize=9)
         axes.tick_params(labelsize=7)
         axes.spines[["top", "right"]].set_visible(False)
-    for axes in panels[shown:]:
-        axes.set_visible(False)
-    _say_what_is_left_out(figure, shown, len(curves))
+    if shown < len(curves):
+        figure.suptitle(f"the first {shown} of {len(curves)} scalars", fontsize=9)
     return figure
 
 
-def _columns(draws: Mapping[str, Any]) -> tuple[list[str], np.ndarray]:
+def draw_density(
+    axes: Axes, column: Float[np.ndarray, " m"], colour: str, *, is_log: bool = False
+) -> None:
+    """The density of one scalar, or of its logarithm; marks for its draws if there are few."""
+    axes.set_yticks([])
+    axes.tick_params(labelsize=7)
+    axes.xaxis.set_major_locator(LogLocator() if is_log else MaxNLocator(4))
+    axes.spines[["top", "right", "left"]].set_visible(False)
+    column = column[np.isfinite(column)]
+    if not len(column) or np.ptp(column) == 0:
+        text = f"constant: {column[0]:.4g}" if len(column) else "not finite"
+        axes.text(0.5, 0.5, text, transform=axes.transAxes, ha="center", fontsize=8)
+        axes.set_xticks([])
+        return
+    low, high = axis_limits(column, is_log=is_log)
+    if is_log:
+        grid = np.geomspace(low, high, 200)
+        heights = kernel_density(np.log(column), np.log(grid))
+    else:
+        grid = np.linspace(low, high, 200)
+        heights = kernel_density(column, grid)
+    axes.fill_between(grid, heights, color=colour, alpha=0.35, linewidth=0)
+    axes.plot(grid, heights, color=colour, linewidth=1.3)
+    if len(column) <= MAX_MARKS:
+        bottom = np.full(len(column), -0.03 * heights.max())
+        axes.plot(column, bottom, "|", color=colour, markersize=4, alpha=0.6, zorder=1)
+    axes.set_xlim(low, high)
+    axes.set_ylim(-0.06 * heights.max(), 1.08 * heights.max())
+
+
+def _draw_quantiles(axes: Axes, column: Float[np.ndarray, " m"]) -> None:
+    """Median, central 50 % and central 90 %, at the foot of the density."""
+    column = column[np.isfinite(column)]
+    if not len(column) or np.ptp(column) == 0:
+        return
+    levels = np.quantile(column, (0.05, 0.25, 0.5, 0.75, 0.95))
+    axes.hlines(0, levels[0], levels[4], color=INK, linewidth=1)
+    axes.hlines(0, levels[1], levels[3], color=INK, linewidth=3)
+    axes.plot([levels[2]], [0], "o", color="white", markeredgecolor=INK, markersize=4.5, zorder=3)
+
+
+def kernel_density(
+    column: Float[np.ndarray, " m"], grid: Float[np.ndarray, " g"]
+) -> Float[np.ndarray, " g"]:
+    """Gaussian kernel density, with draws reflected where the support seems to end.
+
+    The support is taken to end at 0 if no draw is negative, and at 1 if all lie between 0 and 1.
+    """
+    column = column[:: -(-len(column) // (2 * MAX_POINTS))]
+    spread = np.subtract(*np.quantile(column, (0.75, 0.25))) / 1.349
+    # Silverman's rule; many equal draws have no spread between their quartiles.
+    width = 0.9 * (min(spread, column.std()) or column.std()) * len(column) ** -0.2
+    points = [column]
+    if column.min() >= 0:
+        points.append(-column)
+        if column.max() <= 1:
+            points.append(2 - column)
+    offsets = (grid[:, None] - np.concatenate(points)) / width
+    heights = np.exp(-0.5 * offsets**2).sum(axis=1) / (len(column) * width * np.sqrt(2 * np.pi))
+    is_outside = (grid < 0) if column.min() >= 0 else np.zeros(len(grid), bool)
+    if column.min() >= 0 and column.max() <= 1:
+        is_outside |= grid > 1
+    return np.where(is_outside, 0.0, heights)
+
+
+def axis_limits(column: Float[np.ndarray, " m"], *, is_log: bool = False) -> tuple[float, float]:
+    """Limits of an axis: the central 99 % with a margin, so that no straggler rules the scale."""
+    column = column[np.isfinite(column)]
+    if not len(column):
+        return 0.0, 1.0
+    low, high = np.quantile(column, (0.005, 0.995))
+    if is_log:
+        margin = (high / low) ** 0.06
+        return float(low / margin), float(high * margin)
+    margin = 0.08 * (high - low) or max(abs(high), 1.0) * 0.05
+    # A support that ends at zero is shown to end there.
+    return float(0.0 if low - margin < 0 <= column.min() else low - margin), float(high + margin)
+
+
+def is_wide(column: Float[np.ndarray, " m"]) -> bool:
+    """Whether a scalar is positive and spans orders of magnitude, as a scale does."""
+    if not len(column) or not np.all(column > 0) or not np.isfinite(column).all():
+        return False
+    low, high = np.quantile(column, (0.01, 0.99))
+    return bool(high > WIDE * low)
+
+
+def _columns(
+    draws: Mapping[str, Any], labels: Labels | None
+) -> tuple[list[str], Float[np.ndarray, "m c"]]:
     """Names and values of all scalars, one column per scalar, one row per draw."""
-    names, values = scalars(draws)
+    names, values = scalars(draws, labels)
     return names, values.reshape(-1, len(names))
 
 
-def _histogram(axes: Axes, column: np.ndarray) -> None:
-    axes.hist(column, bins=min(max(int(np.sqrt(len(column))), 8), 40), color=COLOUR, alpha=0.8)
-    axes.set_yticks([])
-    axes.tick_params(labelsize=7)
-    axes.spines[["top", "right", "left"]].set_visible(False)
-
-
-def _say_what_is_left_out(figure: Figure, shown: int, total: int) -> None:
-    if shown < total:
-        figure.suptitle(f"the first {shown} of {total} scalars; names= chooses others", fontsize=9)
-
-
-class _Plot(Protocol):
-    def __call__(self, draws: Mapping[str, Any], *, narrow: bool = False) -> Figure: ...
-
-
-OF_DRAWS: dict[str, _Plot] = {"marginals": marginals, "pairs": pairs}
+def _grid(shown: int, narrow: bool, **options: Any) -> tuple[Figure, list[Axes]]:
+    """A figure with this many small panels."""
+    num_columns = min(shown, 2 if narrow else 4)
+    num_rows = -(-shown // num_columns)
+    width = 1.9 if narrow else 2.6
+    figure = Figure(figsize=(width * num_columns, 1.9 * num_rows))
+    figure.set_layout_engine("constrained", h_pad=0.07)
+    panels = figure.subplots(num_rows, num_columns, squeeze=False, **options).ravel()
+    for axes in panels[shown:]:
+        figure.delaxes(axes)
+    return figure, list(panels[:shown])

@@ -23,7 +23,7 @@ from nvgd.posterior.diagnostics.verdict import Diagnosis
 from nvgd.posterior.expectations import Expectation, expectation
 from nvgd.posterior.record import RunRecord
 from nvgd.posterior.saving import save
-from nvgd.posterior.summary import Summary, independent_groups, summarise
+from nvgd.posterior.summary import Summary, independent_groups, scalar_names, summarise
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -45,21 +45,36 @@ class Posterior(RunRecord):
     """
 
     def summary(
-        self, quantiles: Sequence[float] = (0.05, 0.5, 0.95), *, mc_error: bool = True
+        self,
+        quantiles: Sequence[float] = (0.05, 0.5, 0.95),
+        *,
+        var_names: Sequence[str] | None = None,
+        hdi: float | None = None,
+        deterministics: bool = True,
+        mc_error: bool = True,
     ) -> Summary:
         """Mean, standard deviation, error of the mean and quantiles of every scalar in `draws`.
 
         Means and standard deviations use control variates made of the scores, where these reduce
-        the error (`expectation`).
+        the error (`expectation`). Rows are named by the model's coordinates, if it has any.
 
         Arguments:
             quantiles: levels of the quantiles, between 0 and 1.
+            var_names: names of the draws to summarise; all if omitted.
+            hdi: probability of the highest-density interval, the narrowest one that holds it, such
+                as 0.9; no such interval if omitted.
+            deterministics: whether to include deterministic variables of a NumPyro or PyMC model
+                that `var_names` does not name.
             mc_error: whether to use scores, for the errors and for control variates. Without
                 corrections they need one gradient per particle on all data. Errors are NaN if
                 False, or if all data cannot be read again.
         """
+        check_names("var_names", () if var_names is None else var_names, self.draws)
+        derived = () if deterministics else self.deterministics
+        names = var_names or [name for name in self.ordered_names if name not in derived]
+        chosen = {name: self.draws[name] for name in names}
         scores = self.flat_scores if mc_error else None
-        return summarise(self.draws, self.flat_positions, scores, quantiles)
+        return summarise(chosen, self.flat_positions, scores, quantiles, hdi, self.labels)
 
     def expectation(self, function: Callable[[dict[str, Array]], Any]) -> Expectation:
         """The posterior mean of a function of the parameters, with its standard error.
@@ -114,14 +129,18 @@ class Posterior(RunRecord):
             num_steps=self.num_steps,
             method=self.method,
             names=self._coordinate_names(),
+            labels=self.labels,
             replicates=replicates,
             density_error=self.density_error,
         )
 
     def _coordinate_names(self) -> Sequence[str]:
-        if self.target is not None:
-            return self.target.coordinate_names()
-        return [f"x[{i}]" for i in range(self.particles.shape[1])]
+        """Names of the flat position's coordinates, labelled where a draw has the same name."""
+        if self.target is None:
+            return [f"x[{i}]" for i in range(self.particles.shape[1])]
+        numbered, labelled = (scalar_names(self.draws, labels) for labels in (None, self.labels))
+        known = dict(zip(numbered, labelled, strict=True))
+        return [known.get(name, name) for name in self.target.coordinate_names()]
 
     def sample(self, num_draws: int, *, seed: int = 0) -> "Posterior":
         """Further draws, by continuing the chains of the corrections.
@@ -209,18 +228,16 @@ class Posterior(RunRecord):
         """A figure of the draws or of the run; `figure.savefig("name.png")` writes it.
 
         Arguments:
-            kind: "marginals", "pairs" (of the first few scalars) or "history".
+            kind: "marginals", "pairs" (of the scalars that matter most), "history", or "predictive"
+                (new data beside the observed data, if the model has both).
             names: names of the draws to show; all if omitted.
             narrow: whether to use fewer panels per row, for a narrow page.
         """
-        from nvgd.posterior import plots
+        from nvgd.posterior import figures
 
-        check_choice("kind", kind, (*plots.OF_DRAWS, "history"))
-        if kind == "history":
-            return plots.history(self.history, self.metrics, narrow=narrow)
+        check_choice("kind", kind, figures.KINDS)
         check_names("names", names or (), self.draws)
-        chosen = {name: self.draws[name] for name in names or self.draws}
-        return plots.OF_DRAWS[kind](chosen, narrow=narrow)
+        return figures.draw(self, kind, names, narrow)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write draws, chains, history, metrics and scores to one file, which `nvgd.load` reads.

@@ -169,3 +169,21 @@ class RunRecord:
             return self.target.model.labels()
         assert self.stored is not None
         return self.stored["labels"]
+
+    @property
+    def deterministics(self) -> tuple[str, ...]:
+        """Names of the draws that are functions of other draws, as far as the model knows."""
+        if self.target is not None:
+            return self.target.model.deterministics()
+        assert self.stored is not None
+        return self.stored["deterministics"]
+
+    @property
+    def ordered_names(self) -> list[str]:
+        """Names of the draws in the order of tables and figures.
+
+        Scalars come before arrays, so that hyperparameters are seen first, and deterministic
+        variables come last.
+        """
+        derived = self.deterministics
+        return sorted(self.draws, key=lambda name: (name in derived, self.draws[name].ndim > 2))

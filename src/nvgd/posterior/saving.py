@@ -27,6 +27,7 @@ def save(posterior: Any, path: str | os.PathLike[str]) -> None:
         **{name: getattr(posterior, name) for name in FACTS},
         "stages": [list(stage) for stage in posterior.stages],
         "dims": {name: list(axes) for name, axes in dims.items()},
+        "deterministics": list(posterior.deterministics),
         "coords": {name: np.asarray(values).tolist() for name, values in coords.items()},
     }
     arrays = {"particles": np.asarray(posterior.particles)}

@@ -50,6 +50,10 @@ class AbstractModel(eqx.Module):
     def labels(self) -> Labels:
         """Dimension names and coordinate labels; empty if there are none."""
 
+    def deterministics(self) -> tuple[str, ...]:
+        """Names of outputs that are functions of other outputs; none by default."""
+        return ()
+
 
 class Model(AbstractModel):
     """A model given by your own functions, to go with a `Target`.

@@ -1,6 +1,7 @@
-"""Positions of the particles during a run, for the animation in its report."""
+"""Positions of the particles during a run, for the film in its report."""
 
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -10,22 +11,29 @@ import numpy as np
 from nvgd._support.archives import read_archive, write_archive
 from nvgd._support.errors import InputError
 from nvgd._support.processes import is_first_process
+from nvgd.cli.report.film import pack_film
 from nvgd.flow.stage import StageState
+from nvgd.posterior.history_plot import merged_stages
+from nvgd.posterior.posterior import Posterior
+from nvgd.posterior.selection import important, strongest_pair, without_axes
 from nvgd.posterior.summary import scalars
 from nvgd.targets.target import Target
 
 KIND = "frames"
-# Limits of the animation: more would enlarge the page without making it clearer.
+# Limits of the film: more would enlarge the page without making it clearer.
 MAX_FRAMES = 60
 MAX_PARTICLES = 300
+MAX_SHOWN = 12
+# Scalars that are recorded, of which the film shows those that turn out to matter.
+MAX_RECORDED = 24
 SECONDS_BETWEEN_WRITES = 2.0
 
 
 class Frames:
-    """A callback for `sample` that records the first two scalars of the draws.
+    """A callback for `sample` that records some scalars of the draws.
 
-    The frames are stored in a file beside the checkpoints, so that the animation of an interrupted
-    and continued run has all of them.
+    The frames are stored in a file beside the checkpoints, so that the film of an interrupted and
+    continued run has all of them.
     """
 
     def __init__(self, target: Target, path: Path):
@@ -40,7 +48,7 @@ class Frames:
         try:
             facts, arrays = read_archive(self._path, KIND)
         except InputError:
-            return  # a damaged file costs frames of the animation, not the run
+            return  # a damaged file costs frames of the film, not the run
         self._names = facts["names"]
         steps = arrays["steps"].tolist()
         self._frames = dict(zip(steps, arrays["positions"], strict=True))
@@ -48,14 +56,22 @@ class Frames:
     def __call__(self, state: StageState) -> None:
         """Record one state."""
         shown = self._target.present(state.particles[:MAX_PARTICLES])
-        names, values = scalars({name: value[None] for name, value in shown.items()})
-        self._names = names[:2]
-        self._frames[int(state.step)] = values[0, :, :2]
+        derived = self._target.model.deterministics()
+        draws = {n: np.asarray(value)[None] for n, value in shown.items() if n not in derived}
+        names, values = scalars(draws, self._target.model.labels())
+        chosen = _recorded(draws)
+        self._names = [names[i] for i in chosen]
+        self._frames[int(state.step)] = values[0][:, chosen].astype(np.float32)
+        if len(self._frames) > 2 * MAX_FRAMES:
+            # A long run needs no more room than a short one; most happens at its start.
+            steps = sorted(self._frames)
+            kept = steps[:MAX_FRAMES] + steps[MAX_FRAMES::2]
+            self._frames = {step: self._frames[step] for step in kept}
         if time.monotonic() - self._written_at > SECONDS_BETWEEN_WRITES:
             self.write()
 
     def write(self) -> None:
-        """Store all frames; a full disk costs frames of the animation, not the run."""
+        """Store all frames; a full disk costs frames of the film, not the run."""
         if not is_first_process():
             return
         steps = sorted(self._frames)
@@ -65,15 +81,36 @@ class Frames:
             write_archive(self._path, KIND, {"names": self._names}, arrays)
         self._written_at = time.monotonic()
 
-    def animation(self, num_steps: int) -> dict[str, Any]:
-        """Evenly spaced frames up to step `num_steps`, for JSON, rounded to four digits."""
-        steps = [step for step in sorted(self._frames) if step <= num_steps]
-        chosen = np.unique(np.linspace(0, len(steps) - 1, min(len(steps), MAX_FRAMES)).round())
-        kept = [steps[int(i)] for i in chosen]
-        return {
-            "names": self._names,
-            "steps": kept,
-            "positions": [
-                [[float(f"{x:.4g}") for x in row] for row in self._frames[step]] for step in kept
-            ],
-        }
+    def film(self, posterior: Posterior) -> dict[str, Any]:
+        """Frames of the scalars that matter, for the player in the report; more from the start.
+
+        Its entry `first` holds the two scalars to show first, which depend most on each other.
+        """
+        steps = [step for step in sorted(self._frames) if step <= posterior.num_steps]
+        places = (len(steps) - 1) * np.linspace(0, 1, 2 * MAX_FRAMES) ** 2
+        kept = [steps[int(i)] for i in np.unique(places.round())]
+        stages = merged_stages(posterior.stages, posterior.num_steps)
+        kinds = [next((s.kind for s in stages if step <= s.end), stages[-1].kind) for step in kept]
+        draws = {n: v for n, v in posterior.draws.items() if n not in posterior.deterministics}
+        names, values = scalars(draws, posterior.labels)
+        values = values.reshape(-1, len(names))
+        recorded = np.array([i for i, name in enumerate(names) if name in self._names])
+        best = important(values[:, recorded], without_axes(draws)[recorded], MAX_SHOWN)
+        known = recorded[best]
+        columns = [self._names.index(names[i]) for i in known]
+        positions = np.stack([self._frames[step][:, columns] for step in kept])
+        captions = kinds if len(stages) > 1 else ()
+        film = pack_film(positions, kept, [names[i] for i in known], captions=captions)
+        return {**film, "first": strongest_pair(values[:, known])}
+
+
+def _recorded(draws: Mapping[str, np.ndarray]) -> list[int]:
+    """Indices of the scalars to record: parameters without axes, then the first of each array."""
+    sizes = [int(np.prod(value.shape[2:])) for value in draws.values()]
+    starts = np.cumsum([0, *sizes[:-1]])
+    places = [
+        (value.ndim > 2, rank, int(start) + rank)
+        for value, start, size in zip(draws.values(), starts, sizes, strict=True)
+        for rank in range(min(size, MAX_RECORDED))
+    ]
+    return [place for _, _, place in sorted(places)[:MAX_RECORDED]]

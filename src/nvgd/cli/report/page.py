@@ -1,29 +1,27 @@
 """The report of a run: one HTML page with all results."""
 
-import base64
-import io
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from html import escape
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from matplotlib.figure import Figure
 
-from nvgd._support.files import write_atomically
+from nvgd._support.tables import html_table
+from nvgd.cli.report.document import PLAYER, embedded_image, embedded_json, resource, write_page
 from nvgd.posterior.diagnostics.verdict import Diagnosis
+from nvgd.posterior.palette import colour_of, tint
 from nvgd.posterior.posterior import Posterior
+from nvgd.posterior.predictive_plot import predict_observed, predictive
 from nvgd.posterior.summary import Summary
 
 # Largest width, in CSS pixels, at which the narrow figures are shown.
 NARROW = 640
+# A summary with more rows than this is folded up, variable by variable.
+MAX_OPEN_ROWS = 20
+# Rows per variable; summary.txt has all.
 MAX_ROWS = 200
-FIGURES = {
-    "marginals": "Marginals: histogram, mean and central 90 %",
-    "pairs": "Pairs",
-    "history": "History of the run",
-}
 COLOURS = {"converged": "good", "not yet": "wait"}
 
 
@@ -33,9 +31,9 @@ def write_report(
     summary: Summary,
     diagnosis: Diagnosis,
     settings: Mapping[str, Any],
-    animation: Mapping[str, Any],
+    film: Mapping[str, Any],
 ) -> None:
-    """Write the page: verdict, summary, figures, animation, diagnostics, settings.
+    """Write the page: verdict, summary, figures, film, diagnostics, settings.
 
     Images, style and script are embedded, so that the page works offline and can be sent as one
     file.
@@ -48,44 +46,28 @@ def write_report(
         f"{escape(posterior.status)}.</p>",
         _verdict(diagnosis),
         "<h2>Summary</h2>",
-        _summary(summary),
+        _summary(summary, posterior),
+        "<h2>Marginals: density, median, central 50 % and 90 %</h2>",
+        _figure("marginals", lambda narrow: posterior.plot("marginals", narrow=narrow)),
+        "<h2>Pairs: hyperparameters, and what depends on them most</h2>",
+        _figure("pairs", lambda narrow: posterior.plot("pairs", narrow=narrow)),
+        *_predictive(posterior),
+        "<h2>Particles during the run</h2>",
+        _film(film),
+        "<h2>History of the run</h2>",
+        _figure("history", lambda narrow: posterior.plot("history", narrow=narrow)),
+        "<h2>Diagnostics</h2>",
+        _checks(diagnosis),
+        "<h2>Settings</h2>",
+        _settings(settings),
     ]
-    for kind in ("marginals", "pairs"):
-        parts += [f"<h2>{FIGURES[kind]}</h2>", _figure(posterior, kind)]
-    parts += ["<h2>Particles during the run</h2>", _player(animation)]
-    parts += [f"<h2>{FIGURES['history']}</h2>", _figure(posterior, "history")]
-    parts += ["<h2>Diagnostics</h2>", _checks(diagnosis)]
-    parts += ["<h2>Settings</h2>", _settings(settings)]
-    page = _PAGE.format(
-        title=escape(title),
-        style=_resource("page.css"),
-        body="\n".join(parts),
-        script=_resource("player.js"),
+    colour = colour_of(posterior.method)
+    style = resource("page.css") + (
+        f":root {{ --point: {colour}; }}\n"
+        f"@media (prefers-color-scheme: dark) {{ :root {{ --point: {tint(colour, 0.35)}; }} }}\n"
     )
-    write_atomically(path, lambda temporary: temporary.write_text(page, encoding="utf-8"))
-
-
-_PAGE = """<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<link rel="icon" href="data:,">
-<title>{title}</title>
-<style>
-{style}</style>
-</head>
-<body>
-{body}
-<script>
-{script}</script>
-</body>
-</html>
-"""
-
-
-def _resource(name: str) -> str:
-    return files("nvgd.cli.report").joinpath(name).read_text(encoding="utf-8")
+    script = resource("player.js") + resource("report.js")
+    write_page(path, title, "\n".join(parts), style=style, script=script)
 
 
 def _verdict(diagnosis: Diagnosis) -> str:
@@ -96,57 +78,82 @@ def _verdict(diagnosis: Diagnosis) -> str:
     return f'<div class="verdict {colour}" id="verdict">{"".join(lines)}</div>'
 
 
-def _table(rows: Sequence[Sequence[str]], kind: str = "") -> str:
-    """An HTML table; the first row is the header, and cells that say "alarm" are highlighted."""
-    head = "".join(f"<th>{escape(cell)}</th>" for cell in rows[0])
-    lines = [f"<tr>{head}</tr>"]
-    for row in rows[1:]:
-        cells = (
-            f"<td{' class=alarm' if cell == 'alarm' else ''}>{escape(cell)}</td>" for cell in row
+def _scrolled(table: str) -> str:
+    return f'<div class="scroll">{table}</div>'
+
+
+def _summary(summary: Summary, posterior: Posterior) -> str:
+    """One table, or one per variable, folded up, if there are many rows."""
+    head, *rows = summary.rows()
+    if len(rows) <= MAX_OPEN_ROWS:
+        return _scrolled(html_table([head, *rows]))
+    singles, folded, start = [], [], 0
+    for name in posterior.ordered_names:
+        values = posterior.draws[name]
+        size = int(np.prod(values.shape[2:]))
+        own = rows[start : start + size]
+        start += size
+        if values.ndim == 2:
+            singles += own
+            continue
+        kind = ", deterministic" if name in posterior.deterministics else ""
+        note = f'<p class="soft">The first {MAX_ROWS}; summary.txt has all.</p>'
+        folded.append(
+            f"<details><summary>{escape(name)} ({size} rows{kind})</summary>"
+            + _scrolled(html_table([head, *own[:MAX_ROWS]]))
+            + (note if size > MAX_ROWS else "")
+            + "</details>"
         )
-        lines.append(f"<tr>{''.join(cells)}</tr>")
-    return f'<div class="scroll"><table class="{kind}">{"".join(lines)}</table></div>'
+    opened = _scrolled(html_table([head, *singles])) if singles else ""
+    return opened + "".join(folded)
 
 
-def _summary(summary: Summary) -> str:
-    rows = summary.rows()
-    left_out = len(rows) - 1 - MAX_ROWS
-    note = f'<p class="soft">{left_out} more rows are in summary.txt.</p>' if left_out > 0 else ""
-    return _table(rows[: MAX_ROWS + 1]) + note
+def _predictive(posterior: Posterior) -> list[str]:
+    """The posterior predictive check, if the model knows its data and predicts new ones."""
+    if posterior.target is None:
+        return []
+    found = predict_observed(posterior.target, posterior.flat_positions)
+    if not found:
+        return []
+    colour = colour_of(posterior.method)
+    return [
+        "<h2>Posterior predictive check: new data beside those observed</h2>",
+        _figure("predictive", lambda narrow: predictive(found, colour=colour, narrow=narrow)),
+    ]
+
+
+def _film(film: Mapping[str, Any]) -> str:
+    chooser = (
+        '<div class="chooser"><label>across <select id="across"></select></label>'
+        '<label>up <select id="up"></select></label></div>'
+    )
+    return (
+        f'<div id="film">{chooser}<canvas id="canvas"></canvas>{PLAYER}'
+        '<p class="soft note"></p></div>'
+        f"{embedded_json('animation', film)}"
+    )
 
 
 def _checks(diagnosis: Diagnosis) -> str:
     if not diagnosis.checks:
         return '<p class="soft">Nothing could be measured.</p>'
-    return _table([("measure", "value", "expected", ""), *diagnosis.rows()], "words")
+    table = html_table([("measure", "value", "expected", ""), *diagnosis.rows()], "words")
+    return _scrolled(table)
 
 
 def _settings(settings: Mapping[str, Any]) -> str:
-    rows = [(name.replace("_", " "), str(value)) for name, value in settings.items()]
-    return _table([("setting", "value"), *rows], "words settings")
+    """The settings that were given or have a default; others are up to the run."""
+    rows = [
+        (name.replace("_", " "), str(value))
+        for name, value in settings.items()
+        if value is not None
+    ]
+    return _scrolled(html_table([("setting", "value"), *rows], "words settings"))
 
 
-def _figure(posterior: Posterior, kind: str) -> str:
-    wide, narrow = (_data(posterior.plot(kind, narrow=narrow)) for narrow in (False, True))
+def _figure(kind: str, draw: Callable[[bool], Figure]) -> str:
+    wide, narrow = (embedded_image(draw(narrow)) for narrow in (False, True))
     return (
         f'<figure><picture><source media="(max-width: {NARROW}px)" srcset="{narrow}">'
-        f'<img id="{kind}" alt="{FIGURES[kind]}" src="{wide}"></picture></figure>'
-    )
-
-
-def _data(figure: Figure) -> str:
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", dpi=110)
-    return "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode()
-
-
-def _player(animation: Mapping[str, Any]) -> str:
-    # "</" could end the script element; "<\/" is the same string in JSON.
-    text = json.dumps(animation, separators=(",", ":")).replace("</", "<\\/")
-    return (
-        '<canvas id="canvas"></canvas>'
-        '<div class="player"><button id="play" type="button">Play</button>'
-        '<input id="frame" type="range" min="0" step="1" aria-label="step">'
-        '<span id="step"></span></div>'
-        f'<script id="animation" type="application/json">{text}</script>'
+        f'<img id="{kind}" alt="{kind}" src="{wide}"></picture></figure>'
     )

@@ -1,108 +1,151 @@
 "use strict";
-// Animates the particles: each frame holds their first two scalars, drawn as (x, y).
-(() => {
-  const animation = JSON.parse(document.getElementById("animation").textContent);
-  const canvas = document.getElementById("canvas");
-  const slider = document.getElementById("frame");
-  const button = document.getElementById("play");
-  const label = document.getElementById("step");
-  const pen = canvas.getContext("2d");
-  const last = animation.steps.length - 1;
-  const [pad, edge] = [44, 12];
-  let [width, height] = [0, 0];
+// Films of particles: panels that draw one frame each, and a player that moves all of them.
 
-  // With a single scalar, y is the index of the particle, scaled to [0, 1].
-  const point = (row, i, n) => [row[0], row.length > 1 ? row[1] : i / Math.max(n - 1, 1)];
-  const points = animation.positions.map((rows) => rows.map((row, i) => point(row, i, rows.length)));
+const OUTSIDE = 65535;
+const LARGEST = 65534;
 
-  // Axis limits: the 1st and 99th percentiles over all frames, with a margin.
-  const range = (axis) => {
-    const values = points.flat().map((p) => p[axis]).sort((a, b) => a - b);
-    const at = (share) => values[Math.round(share * (values.length - 1))];
-    const [low, high] = [at(0.01), at(0.99)];
-    const margin = 0.08 * (high - low) || 1;
-    return [low - margin, high + margin];
-  };
-  const [xs, ys] = [range(0), range(1)];
-  const place = ([x, y]) => [
-    pad + ((x - xs[0]) / (xs[1] - xs[0])) * (width - pad - edge),
-    height - pad - ((y - ys[0]) / (ys[1] - ys[0])) * (height - pad - edge),
-  ];
+// The codes of a packed film: 16 bits, little-endian, of frames × particles × scalars.
+const unpack = (film) => {
+  const bytes = Uint8Array.from(atob(film.codes), (c) => c.charCodeAt(0));
+  return { ...film, codes: new Uint16Array(bytes.buffer) };
+};
+
+class Panel {
+  // background: an image that fills the axes; colour: the name of a CSS variable; note: an
+  // element for the captions of the frames.
+  constructor(canvas, { colour = "--point", background = null, axes = true, note = null } = {}) {
+    Object.assign(this, { canvas, colour, background, axes, note, pen: canvas.getContext("2d") });
+  }
+
+  show(film, across, up) {
+    Object.assign(this, { film, across, up });
+  }
+
+  css(name) {
+    return getComputedStyle(this.canvas).getPropertyValue(name);
+  }
 
   // One canvas pixel per device pixel keeps text sharp and of the same size on every screen.
-  const fit = () => {
+  fit() {
     const ratio = window.devicePixelRatio || 1;
-    [width, height] = [canvas.clientWidth, canvas.clientHeight];
-    [canvas.width, canvas.height] = [width * ratio, height * ratio];
-    pen.setTransform(ratio, 0, 0, ratio, 0, 0);
-  };
-
-  const draw = (k) => {
-    pen.clearRect(0, 0, width, height);
-    pen.fillStyle = "#5b6675";
-    pen.font = "12px system-ui, sans-serif";
-    pen.textAlign = "left";
-    pen.fillText(xs[0].toPrecision(3), pad, height - 24);
-    pen.textAlign = "right";
-    pen.fillText(xs[1].toPrecision(3), width - edge, height - 24);
-    pen.textAlign = "center";
-    pen.fillText(animation.names[0], (width + pad) / 2, height - 6);
-    if (animation.names.length > 1) {
-      pen.save();
-      pen.translate(16, (height - pad) / 2);
-      pen.rotate(-Math.PI / 2);
-      pen.fillText(animation.names[1], 0, 0);
-      pen.restore();
-      pen.textAlign = "left";
-      pen.fillText(ys[1].toPrecision(3), 4, 20);
-      pen.fillText(ys[0].toPrecision(3), 4, height - pad);
+    const { clientWidth: width, clientHeight: height } = this.canvas;
+    if (width !== this.width || height !== this.height || ratio !== this.ratio) {
+      Object.assign(this, { width, height, ratio });
+      [this.canvas.width, this.canvas.height] = [width * ratio, height * ratio];
     }
-    pen.strokeStyle = "#d9dee5";
-    pen.strokeRect(pad, edge, width - pad - edge, height - pad - edge);
+    this.pen.setTransform(ratio, 0, 0, ratio, 0, 0);
+  }
+
+  draw(k) {
+    this.fit();
+    const { pen, film, width, height } = this;
+    const [left, bottom, edge] = this.axes ? [48, 40, 10] : [1, 1, 1];
+    const [inner, tall] = [width - left - edge, height - bottom - edge];
+    pen.clearRect(0, 0, width, height);
+    if (this.background?.complete) pen.drawImage(this.background, left, edge, inner, tall);
+    if (this.axes) this.label(left, bottom, edge);
+    if (this.note) this.note.textContent = film.captions[k] ?? "";
     pen.save();
     pen.beginPath();
-    pen.rect(pad, edge, width - pad - edge, height - pad - edge);
+    pen.rect(left, edge, inner, tall);
     pen.clip();
-    pen.fillStyle = "rgba(59, 110, 168, 0.7)";
-    for (const p of points[k]) {
-      const [x, y] = place(p);
+    pen.fillStyle = this.css(this.colour);
+    pen.globalAlpha = 0.75;
+    const [, number, scalars] = film.shape;
+    for (let i = 0; i < number; i += 1) {
+      const row = (k * number + i) * scalars;
+      const x = film.codes[row + this.across];
+      // With a single scalar, particles are spread over the height by their number.
+      const y = scalars > 1 ? film.codes[row + this.up] : (LARGEST * i) / Math.max(number - 1, 1);
+      if (x === OUTSIDE || y === OUTSIDE) continue;
       pen.beginPath();
-      pen.arc(x, y, 3, 0, 2 * Math.PI);
+      pen.arc(left + (x / LARGEST) * inner, edge + (1 - y / LARGEST) * tall, 2.8, 0, 2 * Math.PI);
       pen.fill();
     }
     pen.restore();
-    label.textContent = `step ${animation.steps[k]}`;
-    slider.value = String(k);
-  };
+  }
 
-  let timer = null;
-  const stop = () => {
-    clearInterval(timer);
-    timer = null;
-    button.textContent = "Play";
-  };
-  button.addEventListener("click", () => {
-    if (timer !== null) {
-      stop();
-      return;
+  // Names and ends of both axes.
+  label(left, bottom, edge) {
+    const { pen, film, width, height } = this;
+    const end = (axis, side) => {
+      const value = film.limits[axis][side];
+      return (film.log[axis] ? 10 ** value : value).toPrecision(2).replace(/\.0+(?=e|$)/, "");
+    };
+    const name = (axis) => film.names[axis] + (film.log[axis] ? " (log)" : "");
+    pen.strokeStyle = this.css("--line");
+    pen.strokeRect(left, edge, width - left - edge, height - bottom - edge);
+    pen.fillStyle = this.css("--soft");
+    pen.font = "12px system-ui, sans-serif";
+    pen.textAlign = "left";
+    pen.fillText(end(this.across, 0), left, height - bottom + 16);
+    pen.textAlign = "right";
+    pen.fillText(end(this.across, 1), width - edge, height - bottom + 16);
+    pen.textAlign = "center";
+    pen.fillText(name(this.across), (width + left - edge) / 2, height - 8);
+    if (film.names.length < 2) return;
+    pen.textAlign = "right";
+    pen.fillText(end(this.up, 1), left - 5, edge + 10);
+    pen.fillText(end(this.up, 0), left - 5, height - bottom);
+    pen.save();
+    pen.translate(14, (height - bottom + edge) / 2);
+    pen.rotate(-Math.PI / 2);
+    pen.textAlign = "center";
+    pen.fillText(name(this.up), 0, 0);
+    pen.restore();
+  }
+}
+
+class Player {
+  // Elements with the classes play, frame and step inside `root`.
+  constructor(root, panels) {
+    this.panels = panels;
+    this.timer = null;
+    [this.button, this.slider, this.output] = ["play", "frame", "step"].map((name) =>
+      root.querySelector(`.${name}`),
+    );
+    this.button.addEventListener("click", () => (this.timer === null ? this.play() : this.stop()));
+    this.slider.addEventListener("input", () => {
+      this.stop();
+      this.draw();
+    });
+    window.addEventListener("resize", () => this.draw());
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.draw());
+  }
+
+  // Call after the panels show other films.
+  load(frame) {
+    this.stop();
+    this.last = Math.max(...this.panels.map((panel) => panel.film.steps.length)) - 1;
+    this.slider.max = String(this.last);
+    this.slider.value = String(frame ?? this.last);
+    this.draw();
+  }
+
+  // Films may have different lengths: the shorter ones wait at their last frame.
+  draw() {
+    const k = Number(this.slider.value);
+    for (const panel of this.panels) {
+      const { steps } = panel.film;
+      panel.draw(Math.min(k, steps.length - 1));
+      if (k < steps.length) this.output.textContent = `step ${steps[k]}`;
     }
-    let k = Number(slider.value) >= last ? 0 : Number(slider.value);
-    button.textContent = "Pause";
-    timer = setInterval(() => {
-      draw(k);
-      if (k >= last) stop();
-      k += 1;
+  }
+
+  play() {
+    if (Number(this.slider.value) >= this.last) this.slider.value = "0";
+    this.button.textContent = "Pause";
+    this.draw();
+    this.timer = setInterval(() => {
+      if (Number(this.slider.value) >= this.last) return this.stop();
+      this.slider.value = String(Number(this.slider.value) + 1);
+      return this.draw();
     }, 90);
-  });
-  slider.max = String(last);
-  slider.addEventListener("input", () => {
-    stop();
-    draw(Number(slider.value));
-  });
-  window.addEventListener("resize", () => {
-    fit();
-    draw(Number(slider.value));
-  });
-  fit();
-  draw(last);
-})();
+  }
+
+  stop() {
+    clearInterval(this.timer);
+    this.timer = null;
+    this.button.textContent = "Play";
+  }
+}

@@ -9,6 +9,7 @@ from nvgd.posterior.chains import Chains
 from nvgd.posterior.diagnostics.checks import Check
 from nvgd.posterior.diagnostics.mixing import LARGEST_BULK, LARGEST_TAIL, Mixing, measure_mixing
 from nvgd.posterior.summary import scalars
+from nvgd.targets.models import Labels
 
 # Names of the checks that the verdict looks for.
 MIXING, TAILS, OUTSIDE, RISE, DENSITY = (
@@ -29,7 +30,11 @@ LARGEST_RISE = 1.0
 
 
 def chain_checks(
-    chains: Chains, draws: Mapping[str, Any], names: Sequence[str], density_error: float
+    chains: Chains,
+    draws: Mapping[str, Any],
+    names: Sequence[str],
+    labels: Labels | None = None,
+    density_error: float = 0.0,
 ) -> dict[str, Check]:
     """R-hat in unconstrained and constrained space, and signs of an improper target.
 
@@ -37,18 +42,19 @@ def chain_checks(
         chains: positions in unconstrained space.
         draws: draws (chain, draw, …) in constrained space.
         names: names of the coordinates.
+        labels: of the draws' axes.
         density_error: error of the log density that the chains used, in nats.
     """
-    shown_names, shown = scalars(draws)
+    shown_names, shown = scalars(draws, labels)
     columns = np.concatenate(
         [shown, chains.positions, chains.log_densities[:, :, None]], axis=2, dtype=np.float64
     )
-    labels = [*shown_names, *(f"{name} (unconstrained)" for name in names), "the log density"]
+    column_names = [*shown_names, *(f"{name} (unconstrained)" for name in names), "the log density"]
     # Values that depend on no random number, such as deterministic sites, have nothing to mix.
     chosen = np.flatnonzero(np.isfinite(columns).all(axis=(0, 1)) & (np.ptp(columns, (0, 1)) > 0))
     chosen = chosen[:: -(-len(chosen) // MAX_COLUMNS)]
     found = measure_mixing(columns[:, :, chosen])
-    checks = {**_mixing(found, [labels[i] for i in chosen]), **_rise(chains)}
+    checks = {**_mixing(found, [column_names[i] for i in chosen]), **_rise(chains)}
     if density_error:
         is_alarm = not density_error < LARGEST_DENSITY_ERROR
         expected = f"below {LARGEST_DENSITY_ERROR} nats"

@@ -20,6 +20,7 @@ from nvgd.posterior.diagnostics.verdict import (
     stopped,
     too_few,
 )
+from nvgd.targets.models import Labels
 from nvgd.targets.scores import Scores
 
 # Largest number of coordinates whose autocorrelation is estimated.
@@ -43,6 +44,7 @@ def diagnose(
     num_steps: int,
     method: str,
     names: Sequence[str],
+    labels: Labels,
     replicates: Sequence[Float[np.ndarray, "_ d"]],
     density_error: float,
 ) -> Diagnosis:
@@ -53,6 +55,7 @@ def diagnose(
         scores: computes log densities and scores of the particles, from all data.
         draws: draws (chain, draw, …) in constrained space.
         names: names of the coordinates.
+        labels: of the draws' axes.
         replicates: particles of independent runs.
         density_error: error of the log density that the chains used, in nats.
     """
@@ -93,7 +96,7 @@ def diagnose(
     )
     # Further draws are a single chain, of independent draws.
     if chains is not None and len(chains.positions) > 1:
-        found = chain_checks(chains, draws, names, density_error)
+        found = chain_checks(chains, draws, names, labels, density_error)
         checks = {**found, **evidence.checks}
         if len(rows) < DRAWS_PER_DIMENSION * particles.shape[1]:
             # Witnesses fitted to so few draws raise false alarms; that the chains have mixed is

@@ -1,0 +1,1 @@
+"""A page with films of NVGD, SVGD and Langevin dynamics on two-dimensional targets."""

@@ -1,0 +1,37 @@
+"""A diagnosis in the words of the command line: options instead of arguments of functions."""
+
+import dataclasses
+import re
+
+from nvgd.posterior.diagnostics.verdict import Diagnosis
+
+# What the library says → what a person can type after `nvgd sample`.
+_WORDS = (
+    (r"diagnose\(num_replicates=(\d+)\)", r"--num-replicates \1"),
+    (r"max_steps=(\d+), without num_steps", r"--max-steps \1, without --num-steps"),
+    (r"num_steps=(\d+)", r"--num-steps \1"),
+    (r"initial='(\w+)'", r"--initial \1"),
+    (r"\(initial=\)", "(--initial prior)"),
+    (r"NVGD\(\)", "--method nvgd"),
+    (r"Take a step size (\w+ times smaller)", r"Take a --step-size \1"),
+    (r"Take (\d+) particles or more", r"Take --num-particles \1 or more"),
+    (r"take more particles", "take more --num-particles"),
+    (r"Take more particles", "Take more --num-particles"),
+    (r"\(jax_enable_x64\)", "(set JAX_ENABLE_X64=1)"),
+)
+
+
+def for_command_line(diagnosis: Diagnosis) -> Diagnosis:
+    """The same diagnosis, whose advice names options of `nvgd sample`."""
+    return dataclasses.replace(
+        diagnosis,
+        reason=_translated(diagnosis.reason),
+        advice=_translated(diagnosis.advice),
+        cautions=tuple(_translated(text) for text in diagnosis.cautions),
+    )
+
+
+def _translated(text: str) -> str:
+    for pattern, words in _WORDS:
+        text = re.sub(pattern, words, text)
+    return text
