@@ -8,7 +8,7 @@ from nvgd.frontends.networks_likelihoods import (
     Heteroscedastic,
     Poisson,
 )
-from nvgd.frontends.networks_model import Prediction
+from nvgd.frontends.networks_prediction import Prediction
 from nvgd.frontends.networks_priors import Hierarchical, Laplace, Normal
 
 __all__ = [

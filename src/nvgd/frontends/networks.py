@@ -8,8 +8,9 @@ import numpy as np
 from jaxtyping import PyTree
 
 from nvgd._support.errors import InputError
+from nvgd.frontends.networks_density import BayesianNetwork
 from nvgd.frontends.networks_likelihoods import AbstractLikelihood, as_likelihood
-from nvgd.frontends.networks_model import BayesianNetwork, NetworkModel, finite_rows
+from nvgd.frontends.networks_model import NetworkModel, finite_rows
 from nvgd.frontends.networks_modules import Apply, output_shape, take_apart
 from nvgd.frontends.networks_priors import AbstractPrior, ParameterPrior, as_prior
 from nvgd.frontends.networks_scaling import Scaling
@@ -19,7 +20,7 @@ from nvgd.targets.target import Target
 def from_network(
     network: Any,
     *,
-    data: tuple[Any, Any],
+    data: Any,
     likelihood: AbstractLikelihood | str = "gaussian",
     prior: AbstractPrior | str = "normal",
     batch_size: int | None = None,
@@ -39,8 +40,8 @@ def from_network(
     Particles start from draws of the prior, which is scaled as networks usually are initialised.
 
     Arguments:
-        network: an Equinox module or a Flax NNX module that maps one row of X, without a batch axis,
-            to its output; or a function `(parameters, row) -> output`, with `parameters`.
+        network: an Equinox module or a Flax NNX module that maps one row of X, without a batch
+            axis, to its output; or a function `(parameters, row) -> output`, with `parameters`.
         data: the pair (X, y). X has axes (row, feature, …), y has one target per row, or a row of
             targets.
         likelihood: "gaussian" (with a learned noise; `networks.Gaussian(noise=…)` for a given one),

@@ -12,6 +12,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from nvgd._support.errors import InputError, check_choice, check_kind, check_positive
 from nvgd.frontends.networks_scaling import Scaling
+from nvgd.frontends.networks_targets import class_labels, real_targets
 
 # Prior of the logarithm of a learned noise sd, in units of the targets' sd.
 LOG_NOISE_CENTRE, LOG_NOISE_SPREAD = -1.0, 1.0
@@ -106,7 +107,7 @@ class Gaussian(AbstractNumeric):
 
     def bind(self, targets, *, standardise):
         """Standardise the targets, and the given noise with them."""
-        targets = _numbers(targets)
+        targets = real_targets(targets)
         scaling = Scaling.of_targets(targets) if standardise else Scaling.none()
         noise = None if self.noise is None else self.noise / scaling.scale
         return Bound(Gaussian(noise), scaling.standardise(targets), scaling)
@@ -152,7 +153,7 @@ class Heteroscedastic(AbstractNumeric):
 
     def bind(self, targets, *, standardise):
         """Standardise the targets."""
-        targets = _numbers(targets)
+        targets = real_targets(targets)
         scaling = Scaling.of_targets(targets) if standardise else Scaling.none()
         return Bound(self, scaling.standardise(targets), scaling)
 
@@ -193,7 +194,7 @@ class Poisson(AbstractNumeric):
     def bind(self, targets, *, standardise):
         """Check that targets are counts, and take their mean."""
         del standardise
-        targets = _numbers(targets)
+        targets = real_targets(targets)
         if (targets < 0).any() or (targets != np.round(targets)).any():
             raise InputError(
                 "y must hold counts, whole numbers ≥ 0, for the Poisson likelihood, got "
@@ -239,7 +240,7 @@ class Categorical(AbstractClasses):
     def bind(self, targets, *, standardise):
         """Check that targets are whole numbers from 0."""
         del standardise
-        return Bound(self, _labels(targets), Scaling.none())
+        return Bound(self, class_labels(targets), Scaling.none())
 
     def output_shape(self, targets, found):
         """K numbers, for K of at least the number of labels in the data."""
@@ -270,7 +271,7 @@ class Bernoulli(AbstractClasses):
     def bind(self, targets, *, standardise):
         """Check that targets are 0 or 1."""
         del standardise
-        targets = _numbers(targets)
+        targets = real_targets(targets)
         if not np.isin(targets, (0, 1)).all():
             raise InputError(
                 "y must hold 0 and 1 only for the Bernoulli likelihood, got "
@@ -328,45 +329,3 @@ def _mean_and_sd(output: Output) -> tuple[Array, Array]:
 def _normal_log_density(mean: Array, sd: Array, target: Array) -> Array:
     sd = jnp.broadcast_to(sd, mean.shape)
     return jnp.sum(-0.5 * ((target - mean) / sd) ** 2 - jnp.log(sd) - 0.5 * LOG_2_PI)
-
-
-def _numbers(targets: np.ndarray) -> np.ndarray:
-    """Targets with one or two axes that are numbers and differ from row to row."""
-    if targets.dtype.kind not in "buif" or targets.ndim not in (1, 2):
-        raise InputError(
-            "y must hold one number, or one row of numbers, per row of the data, got "
-            f"{targets.dtype} of shape {targets.shape}."
-        )
-    targets = targets.astype(np.float64)
-    if not np.isfinite(targets).all():
-        raise InputError("y must hold finite numbers only, got NaN or infinity: drop those rows.")
-    is_constant = (targets == targets[:1]).all(axis=0)
-    if is_constant.any():
-        raise InputError(
-            "y must vary, but it is constant"
-            + (f" in column {int(np.argmax(is_constant))}" if targets.ndim == 2 else "")
-            + f" ({np.ravel(targets[0])[int(np.argmax(is_constant))]:g}): there is nothing to learn."
-        )
-    return targets
-
-
-def _labels(targets: np.ndarray) -> np.ndarray:
-    """Labels 0 … K−1 as integers, not all the same."""
-    if targets.ndim != 1 or targets.dtype.kind not in "buif":
-        raise InputError(
-            "y must hold one label 0 … K−1 per row for the categorical likelihood, got "
-            f"{targets.dtype} of shape {targets.shape}: number the classes with "
-            "numpy.unique(y, return_inverse=True)."
-        )
-    is_label = np.isfinite(targets) & (targets >= 0) & (targets == np.round(targets))
-    if not is_label.all():
-        raise InputError(
-            f"y must hold labels 0 … K−1 only, got {targets[~is_label][0]}: number the classes "
-            "with numpy.unique(y, return_inverse=True)."
-        )
-    if (targets == targets[0]).all():
-        raise InputError(
-            f"y must hold at least two classes, but every label is {int(targets[0])}: there is "
-            "nothing to learn."
-        )
-    return targets.astype(np.int32)

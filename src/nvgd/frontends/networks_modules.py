@@ -88,16 +88,16 @@ def _apply_function(parameters: PyTree, rest: Callable[..., Any], row: Array) ->
 
 
 def _equinox_parts(network: eqx.Module) -> Parts:
-    def is_layer(leaf: Any) -> bool:
-        return isinstance(leaf, eqx.nn.StatefulLayer | eqx.nn.Dropout)
+    def is_special(leaf: Any) -> bool:
+        return isinstance(leaf, eqx.nn.StateIndex | eqx.nn.Dropout)
 
-    for layer in jax.tree.leaves(network, is_leaf=is_layer):
-        if isinstance(layer, eqx.nn.StatefulLayer) and layer.is_stateful():
+    for leaf in jax.tree.leaves(network, is_leaf=is_special):
+        if isinstance(leaf, eqx.nn.StateIndex):
             raise InputError(
-                f"network holds a {type(layer).__name__}, whose state changes with the data, which "
+                "network holds a layer whose state changes with the data, such as BatchNorm, which "
                 "a posterior over parameters cannot have: use LayerNorm or GroupNorm instead."
             )
-        if isinstance(layer, eqx.nn.Dropout) and not layer.inference and _rate(layer) > 0:
+        if isinstance(leaf, eqx.nn.Dropout) and not leaf.inference and float(leaf.p) > 0:
             raise InputError(
                 "network holds a Dropout layer in training mode, and its noise would come on top "
                 "of the posterior's: pass eqx.nn.inference_mode(network), or leave it out."
@@ -105,10 +105,6 @@ def _equinox_parts(network: eqx.Module) -> Parts:
     _check_leaves([leaf for leaf in jax.tree.leaves(network) if eqx.is_array(leaf)])
     parameters, rest = eqx.partition(network, eqx.is_inexact_array)
     return Parts(_apply_module, parameters, rest, 0)
-
-
-def _rate(layer: eqx.nn.Dropout) -> float:
-    return float(layer.p)
 
 
 def _nnx_parts(nnx: Any, network: Any) -> Parts:

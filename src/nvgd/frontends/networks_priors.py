@@ -134,8 +134,8 @@ def as_prior(prior: AbstractPrior | str) -> AbstractPrior:
 class ParameterPrior(eqx.Module):
     """The prior of all parameters of one network.
 
-    A position is `{"network": parameters}`, with `"log_scales"`, one number per array, if the scales
-    are free.
+    A position is `{"network": parameters}`, with `"log_scales"`, one number per array, if the
+    scales are free.
 
     Arguments:
         prior: the distribution of standardised entries.

@@ -10,6 +10,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from nvgd._support.errors import InputError, check_kind
 from nvgd._support.particle_groups import by_group, first_of_groups, in_blocks
+from nvgd._support.robust import sums
 from nvgd.flow.directions.base import AbstractDirection, Capabilities, Fit, norm_squared
 from nvgd.flow.directions.neural import Neural, NeuralState
 from nvgd.stein.divergences import choose_divergence, values_and_divergences
@@ -22,6 +23,8 @@ SMALL_GAIN = 0.003
 SELDOM = 5
 # A network of this size needs no more particles to learn from.
 MOST_TRAINED = 16_384
+# Ranks of at most this many particles, in at least this many dimensions, are counted, not sorted.
+MOST_COUNTED, FEWEST_COUNTED = 512, 64
 # Decay of the running means behind the network's weight, which average about ten steps.
 EVIDENCE_MEMORY = 0.9
 
@@ -145,11 +148,30 @@ def normal_scores(particles: Float[Array, "n d"]) -> Float[Array, "n d"]:
 
     def of_group(particles: Float[Array, "m d"]) -> Float[Array, "m d"]:
         quantiles = normal_quantiles(len(particles), particles.dtype)
+        if len(particles) <= MOST_COUNTED and particles.shape[1] >= FEWEST_COUNTED:
+            return quantiles[_ranks(particles)]
         order = jnp.argsort(particles, axis=0)
         columns = jnp.arange(particles.shape[1])
         return jnp.zeros_like(particles).at[order, columns].set(quantiles[:, None])
 
     return by_group(of_group, particles)
+
+
+def _ranks(particles: Float[Array, "n d"]) -> Int[Array, "n d"]:
+    """Ranks of each coordinate among the particles; ties in the order of the particles.
+
+    Counts the smaller values. For many coordinates of a few hundred particles this takes a tenth of
+    the time of a sort, because it is a loop over contiguous memory without branches.
+    """
+    numbers = jnp.arange(len(particles))[:, None]
+
+    def count(other: Array | int, ranks: Array) -> Array:
+        value = particles[other]
+        is_before = (value < particles) | ((value == particles) & (other < numbers))
+        return ranks + is_before.astype(ranks.dtype)
+
+    zeros = jnp.zeros(particles.shape, jnp.int16)
+    return jax.lax.fori_loop(0, len(particles), count, zeros)
 
 
 def affine_discrepancy(
@@ -165,14 +187,16 @@ def affine_discrepancy(
     The witness is fitted to the particles of even index and evaluated at the others, and vice
     versa. The result is a lower bound of the discrepancy, about zero or below at convergence.
     """
-    is_even = jnp.arange(len(particles)) % 2 == 0
-    is_fitted = jnp.stack([is_even, ~is_even])
-    weights = is_fitted / jnp.sum(is_fitted, axis=1, keepdims=True, dtype=particles.dtype)
-    means, mean_scores = weights @ particles, weights @ scores
-    away = particles - means[:, None]
-    # The term 1/n shrinks the witness, which keeps it stable with very few particles.
-    variances = jnp.sum(weights[..., None] * away**2, axis=1) + 1 / len(particles)
-    slopes = (jnp.sum(weights[..., None] * away * scores, axis=1) + 1) / variances
-    values = slopes[:, None] * away + mean_scores[:, None]
-    terms = jnp.sum(values * (scores - 0.5 * values) + slopes[:, None], axis=-1)
-    return jnp.mean(terms, where=~is_fitted)
+    halves = [(particles[first::2], scores[first::2]) for first in (0, 1)]
+    total = jnp.zeros((), particles.dtype)
+    for (fitted, fitted_scores), (held_out, held_out_scores) in (halves, halves[::-1]):
+        if not len(fitted):
+            return jnp.full((), jnp.nan, particles.dtype)
+        mean, mean_score = (sums(part) / len(part) for part in (fitted, fitted_scores))
+        away = fitted - mean
+        # The term 1/n shrinks the witness, which keeps it stable with very few particles.
+        variances = sums(away**2) / len(away) + 1 / len(particles)
+        slopes = (sums(away * fitted_scores) / len(away) + 1) / variances
+        values = slopes * (held_out - mean) + mean_score
+        total += jnp.sum(values * (held_out_scores - 0.5 * values) + slopes)
+    return total / len(particles)
