@@ -55,7 +55,7 @@ check: lint types test
 lock: $(READY)
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --fork-strategy requires-python \
 		--upgrade --no-header --no-annotate --no-emit-index-url --group dev --group benchmark \
-		--extra numpyro --extra pymc --extra blackjax --extra arviz \
+		--extra numpyro --extra pymc --extra blackjax --extra arviz --extra sklearn \
 		pyproject.toml --output-file requirements.lock
 
 clean:

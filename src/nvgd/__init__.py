@@ -30,6 +30,7 @@ from nvgd.targets.target import Target
 
 if _TYPE_CHECKING:
     from nvgd import densities, metrics, networks
+    from nvgd import sklearn as sklearn
     from nvgd.frontends.blackjax import to_blackjax
     from nvgd.frontends.networks import from_network
     from nvgd.frontends.numpyro import from_numpyro
@@ -47,6 +48,7 @@ _ON_DEMAND = {
     "metrics": "nvgd.metrics",
     "networks": "nvgd.networks",
     "simulation_based_calibration": "nvgd.running.simulation_calibration",
+    "sklearn": "nvgd.sklearn",
     "to_blackjax": "nvgd.frontends.blackjax",
 }
 
@@ -84,7 +86,7 @@ __all__ = [
 ]
 
 # Submodules with the parts of a flow.
-_SUBMODULES = ("coordinates", "directions", "movers", "stein")
+_SUBMODULES = ("coordinates", "directions", "movers", "sklearn", "stein")
 
 
 def __getattr__(name: str) -> object:

@@ -2,7 +2,7 @@
 
 import os
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -96,7 +96,7 @@ class _BayesianNetwork(BaseEstimator):
             batch_size=batch_size,
         )
 
-    def _fit(self, x: np.ndarray, y: np.ndarray) -> Self:
+    def _fit(self, x: np.ndarray, y: np.ndarray) -> None:
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         stops = self.early_stopping
         if stops == "auto":
@@ -123,7 +123,6 @@ class _BayesianNetwork(BaseEstimator):
         model: Any = target.model
         few = {name: values[:2] for name, values in model.data.items()}
         self.model_ = eqx.tree_at(lambda model: model.data, model, few)
-        return self
 
     def _likelihood(self) -> str:
         raise NotImplementedError
@@ -170,7 +169,7 @@ class _BayesianNetwork(BaseEstimator):
         write_archive(Path(path), KIND, facts, arrays)
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Self:
+    def load(cls, path: str | os.PathLike[str]) -> Any:
         """Read an estimator that `save` wrote."""
         facts, arrays = read_archive(Path(path), KIND)
         if facts["class"] != cls.__name__:
@@ -270,12 +269,13 @@ class BayesianNetworkRegressor(RegressorMixin, _BayesianNetwork):
         )
         self.noise = noise
 
-    def fit(self, X, y) -> Self:
+    def fit(self, X, y) -> "BayesianNetworkRegressor":
         """Sample networks given rows X (n, features) and targets y (n,)."""
         self._check_settings()
         check_choice("noise", self.noise, ("homoscedastic", "heteroscedastic"))
         x, targets = validate_data(self, X, y, y_numeric=True, ensure_min_samples=2)
-        return self._fit(x, np.asarray(targets, np.float64))
+        self._fit(x, np.asarray(targets, np.float64))
+        return self
 
     def predict(self, X, return_std: bool = False):
         """The predictive mean; with `return_std`, also the standard deviation of new targets."""
@@ -309,7 +309,7 @@ class BayesianNetworkClassifier(ClassifierMixin, _BayesianNetwork):
     `BayesianNetworkRegressor` without `noise`; `classes_` are the labels.
     """
 
-    def fit(self, X, y) -> Self:
+    def fit(self, X, y) -> "BayesianNetworkClassifier":
         """Sample networks given rows X (n, features) and labels y (n,)."""
         self._check_settings()
         x, labels = validate_data(self, X, y, ensure_min_samples=2)
@@ -319,7 +319,8 @@ class BayesianNetworkClassifier(ClassifierMixin, _BayesianNetwork):
             raise InputError(
                 f"y must hold at least two classes, got one class, {self.classes_[0]!r}."
             )
-        return self._fit(x, numbers)
+        self._fit(x, numbers)
+        return self
 
     def predict_proba(self, X) -> np.ndarray:
         """Probabilities of the classes, averaged over networks, shape (rows, classes)."""

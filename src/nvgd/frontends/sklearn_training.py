@@ -1,11 +1,14 @@
 """Training of the scikit-learn estimators: one run, or rounds with early stopping."""
 
+import itertools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array
 
 from nvgd.flow.methods import NVGD
 from nvgd.flow.particle_flow import ParticleFlow
@@ -13,15 +16,28 @@ from nvgd.posterior.posterior import Posterior
 from nvgd.running.sampling import sample
 from nvgd.targets.target import Target
 
-ACTIVATIONS = {
-    "relu": jax.nn.relu,
-    "tanh": jax.numpy.tanh,
-    "swish": jax.nn.swish,
-    "gelu": jax.nn.gelu,
-}
+
+# Functions of this module, because those of JAX cannot be pickled.
+def _relu(values: Array) -> Array:
+    return jax.nn.relu(values)
+
+
+def _tanh(values: Array) -> Array:
+    return jnp.tanh(values)
+
+
+def _swish(values: Array) -> Array:
+    return jax.nn.swish(values)
+
+
+def _gelu(values: Array) -> Array:
+    return jax.nn.gelu(values)
+
+
+ACTIVATIONS = {"relu": _relu, "tanh": _tanh, "swish": _swish, "gelu": _gelu}
 # Rounds of a run with early stopping.
 NUM_ROUNDS = 5
-# Share of the rows per batch, and the bounds of the batch size. Fewer rows than that are used whole.
+# Batches per pass over the rows, and bounds of the batch size. Fewer rows are used all at once.
 BATCHES_PER_EPOCH, SMALLEST_BATCH, LARGEST_BATCH = 8, 16, 128
 
 
@@ -53,7 +69,7 @@ def network_of(
     """A fully connected network."""
     sizes = (num_inputs, *hidden, num_outputs)
     layers: list[Any] = []
-    for before, after in zip(sizes[:-1], sizes[1:], strict=True):
+    for before, after in itertools.pairwise(sizes):
         layers += [eqx.nn.Linear(before, after, key=jax.random.key(0))]
         layers += [eqx.nn.Lambda(ACTIVATIONS[activation])]
     return eqx.nn.Sequential(layers[:-1])

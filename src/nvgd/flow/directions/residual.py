@@ -74,6 +74,12 @@ class Residual(AbstractDirection[ResidualState]):
                 "out, or use NVGD.paper(regulariser=...)."
             )
 
+        if self.trainer.reinitialise:
+            raise InputError(
+                "Residual weighs its network by what it has learned so far, which reinitialise "
+                "would erase: leave it out, or use NVGD.paper(reinitialise=True)."
+            )
+
     def init(self, particles: Float[Array, "n d"], *, key: PRNGKeyArray) -> ResidualState:
         """A network that is zero everywhere, or the trainer's witness if it has one."""
         trainer = self.trainer
