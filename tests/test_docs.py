@@ -10,7 +10,12 @@ from nvgd.experiments.records import read
 
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "docs" / "results"
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), RESULTS / "README.md"]
+PAGES = [
+    ROOT / "README.md",
+    *sorted((ROOT / "docs").glob("*.md")),
+    *sorted((ROOT / "docs" / "how-to").glob("*.md")),
+    RESULTS / "README.md",
+]
 WITH_SNIPPETS = [page for page in PAGES if "```python" in page.read_text()]
 
 

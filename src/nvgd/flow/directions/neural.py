@@ -28,9 +28,14 @@ from nvgd.flow.directions.base import (
     WitnessField,
     check_pairs,
 )
-from nvgd.flow.directions.witness_wrappers import MaskedWitness, StandardisedWitness
+from nvgd.flow.directions.standardised_witness import StandardisedWitness, split_trained
 from nvgd.flow.stage import Diagnostics
-from nvgd.stein.divergences import DivergenceMethod, choose_divergence, values_and_divergences
+from nvgd.stein.divergences import (
+    DivergenceMethod,
+    choose_divergence,
+    values_and_divergences,
+    values_and_tangents,
+)
 from nvgd.stein.regularisers import AbstractRegulariser, PowerNorm
 from nvgd.stein.witnesses import MLP, Witness, cast, check_witness
 
@@ -94,8 +99,8 @@ class Neural(AbstractDirection[NeuralState]):
             particles; its output stays in units of x.
         reinitialise: whether to draw the weights of the `MLP` anew in every iteration; the
             optimiser keeps its state.
-        dropout: probability with which a coordinate of f_θ is dropped in an ascent step, with one
-            mask for all particles.
+        dropout: probability with which a coordinate of f_θ at a particle is dropped in an ascent
+            step.
     """
 
     witness: Witness | None = None
@@ -146,7 +151,7 @@ class Neural(AbstractDirection[NeuralState]):
             ones = jnp.ones(dim, dtype)
             witness = StandardisedWitness(witness, 0 * ones, ones).at(particles)
         arrays, skeleton = eqx.partition(witness, eqx.is_array)
-        trainable, _ = _split(arrays)
+        trainable, _ = split_trained(arrays)
         return NeuralState(arrays, self._optimizer_state(trainable), skeleton)
 
     def _new_network(self, dim: int, dtype: jnp.dtype, key: PRNGKeyArray) -> MLP:
@@ -202,7 +207,7 @@ class Neural(AbstractDirection[NeuralState]):
         # The trace in closed form is that of the witness without dropout.
         closed = None if self.dropout else initial
         estimator = choose_divergence(self.divergence, dim, closed)
-        tree, buffers = _split(eqx.filter(initial, eqx.is_array))
+        tree, buffers = split_trained(eqx.filter(initial, eqx.is_array))
         # As one vector, the optimiser takes a handful of operations instead of that many per layer.
         parameters, unravel = ravel_pytree(tree)
 
@@ -216,12 +221,15 @@ class Neural(AbstractDirection[NeuralState]):
             factors: Array | None = None,
         ) -> Float[Array, ""]:
             witness = eqx.combine(unravel(parameters), buffers, state.skeleton)
-            if factors is not None:
-                witness = MaskedWitness(witness, factors)
             part_particles, part_scores = part
-            values, divergences = values_and_divergences(
-                witness, part_particles, probes, estimator.weight
-            )
+            if factors is None:
+                values, divergences = values_and_divergences(
+                    witness, part_particles, probes, estimator.weight
+                )
+            else:
+                values, tangents = values_and_tangents(witness, part_particles, probes)
+                values, kept_probes = factors * values, factors[:, None] * probes
+                divergences = estimator.weight * jnp.sum(kept_probes * tangents, axis=(1, 2))
             gains = jnp.sum(values * part_scores, axis=-1) + divergences
             return jnp.mean(gains - self.regulariser(values))
 
@@ -245,7 +253,7 @@ class Neural(AbstractDirection[NeuralState]):
             factors = None
             if self.dropout:
                 mask_key = jax.random.fold_in(key, MASK_STREAM + loop.steps)
-                is_kept = jax.random.bernoulli(mask_key, 1 - self.dropout, (dim,))
+                is_kept = jax.random.bernoulli(mask_key, 1 - self.dropout, part[0].shape)
                 factors = is_kept.astype(particles.dtype) / (1 - self.dropout)
             gradient = jax.grad(discrepancy)(loop.parameters, part, step_probes, factors)
             # Optax minimises.
@@ -302,11 +310,3 @@ class Neural(AbstractDirection[NeuralState]):
             unravel(gradient), loop.optimizer, unravel(loop.parameters)
         )
         return ravel_pytree(updates)[0], optimizer
-
-
-def _split(arrays: PyTree) -> tuple[PyTree, PyTree]:
-    """The arrays that training changes, and the others."""
-    is_trained = jax.tree.map(eqx.is_inexact_array, arrays)
-    if isinstance(arrays, StandardisedWitness):
-        is_trained = eqx.tree_at(lambda w: (w.centre, w.spread), is_trained, (False, False))
-    return eqx.partition(arrays, is_trained)

@@ -1,7 +1,9 @@
-"""Witnesses around a witness: standardised input, and dropout on the output."""
+"""A witness that sees standardised positions."""
 
+import equinox as eqx
+import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PyTree
 
 from nvgd.stein.divergences import values_and_tangents
 from nvgd.stein.witnesses import AbstractBatchedWitness, Witness
@@ -38,22 +40,9 @@ class StandardisedWitness(AbstractBatchedWitness):
         )
 
 
-class MaskedWitness(AbstractBatchedWitness):
-    """f(x) = c ∘ g(x), with a constant c per coordinate: dropout with one mask for all particles.
-
-    Arguments:
-        witness: g.
-        factors: c; zero where the output is dropped.
-    """
-
-    witness: Witness
-    factors: Float[Array, " d"]
-
-    def __call__(self, x):
-        """The field at one position."""
-        return self.factors * self.witness(x)
-
-    def values_and_tangents(self, positions, directions):
-        """The witness's, multiplied."""
-        values, tangents = values_and_tangents(self.witness, positions, directions)
-        return self.factors * values, self.factors * tangents
+def split_trained(arrays: PyTree) -> tuple[PyTree, PyTree]:
+    """Of the arrays of a witness, those that training changes, and the others."""
+    is_trained = jax.tree.map(eqx.is_inexact_array, arrays)
+    if isinstance(arrays, StandardisedWitness):
+        is_trained = eqx.tree_at(lambda w: (w.centre, w.spread), is_trained, (False, False))
+    return eqx.partition(arrays, is_trained)
