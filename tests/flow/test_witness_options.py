@@ -1,4 +1,4 @@
-"""Options of the neural direction behind the authors' stored results, and fast ranks and sorts."""
+"""Options of the neural direction behind the authors' stored results, and fast sorts."""
 
 import equinox as eqx
 import jax
@@ -9,7 +9,6 @@ import pytest
 import nvgd
 from nvgd import directions, stein
 from nvgd._support.robust import sorted_rows
-from nvgd.flow.directions.residual import normal_quantiles, normal_scores
 from nvgd.flow.directions.standardised_witness import StandardisedWitness
 from nvgd.stein.divergences import values_and_divergences
 
@@ -96,17 +95,21 @@ def test_options_that_do_not_fit_are_refused(make, message):
         make()
 
 
-def test_counted_ranks_are_those_of_a_stable_sort():
-    values = np.array(jax.random.normal(KEY, (50, 70)))
-    values[10:20, :5] = values[3, :5]
-    ranks = np.argsort(np.argsort(values, axis=0, kind="stable"), axis=0, kind="stable")
-    expected = np.asarray(normal_quantiles(50, jnp.dtype("float32")))[ranks]
-    assert np.array_equal(normal_scores(jnp.asarray(values)), expected)
-
-
 def test_rows_sorted_as_integers_are_in_order():
     values = np.random.default_rng(0).normal(size=(30, 4)).astype(np.float32)
     values[:6, 0] = [0.0, -0.0, np.inf, -np.inf, 1e-42, -1e-42]
     values[:2, 1] = [np.nan, -np.nan]
     found = np.asarray(sorted_rows(jnp.asarray(values)))
     assert np.array_equal(found, np.sort(values, axis=0), equal_nan=True)
+
+
+def test_there_is_no_network_in_thousands_of_dimensions():
+    wide = jax.random.normal(KEY, (4, 1001))
+    direction = nvgd.NVGD().direction
+    state = direction.init(wide, key=KEY)
+    result = direction.fit(wide, -wide, state, view=None, key=KEY)
+    assert result.state.witness is None
+    assert int(result.state.step) == 1
+    assert float(result.diagnostics["network_weight"]) == 0.0
+    given = nvgd.NVGD(witness=stein.MLP(1001, width=2, key=KEY)).direction
+    assert given.init(wide, key=KEY).witness is not None

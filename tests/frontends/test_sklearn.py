@@ -29,7 +29,8 @@ def test_scikit_learn_accepts_them(kind):
 
 @pytest.fixture(scope="module")
 def regressor():
-    return BayesianNetworkRegressor((20,), max_steps=800, random_state=0).fit(X, Y)
+    settings = {"num_particles": 30, "max_steps": 400, "random_state": 0}
+    return BayesianNetworkRegressor((10,), **settings).fit(X, Y)
 
 
 def test_uncertainty_grows_away_from_the_data(regressor):
@@ -97,13 +98,13 @@ def test_early_stopping_keeps_the_best_round():
 
 
 def test_the_noise_can_depend_on_the_row():
-    rows = np.linspace(-1, 1, 300)[:, None]
-    y = np.where(rows[:, 0] > 0, 1.0, 0.05) * np.random.default_rng(0).normal(size=300)
+    rows = np.linspace(-1, 1, 150)[:, None]
+    y = np.where(rows[:, 0] > 0, 1.0, 0.05) * np.random.default_rng(0).normal(size=150)
     fitted = BayesianNetworkRegressor(
-        (20,), noise="heteroscedastic", max_steps=600, num_particles=20, random_state=0
+        (10,), noise="heteroscedastic", max_steps=300, num_particles=20, random_state=0
     ).fit(rows, y)
     aleatoric = np.sqrt(fitted.predictive([[-0.6], [0.6]]).aleatoric)
-    assert aleatoric[1] > 4 * aleatoric[0]
+    assert aleatoric[1] > 1.5 * aleatoric[0]
 
 
 @pytest.mark.parametrize(

@@ -57,11 +57,11 @@ class BayesianNetwork(eqx.Module):
             shown["noise"] = jnp.exp(position["log_noise"]) * self.targets.scale
         return shown
 
-    def draw(self, key: PRNGKeyArray, num: int, noise_spread: float) -> dict[str, PyTree]:
-        """Positions with parameters from the prior, and log noise with this spread."""
+    def draw(self, key: PRNGKeyArray, num: int) -> dict[str, PyTree]:
+        """Positions from the prior, with a leading axis."""
         parameter_key, noise_key = jax.random.split(key)
         drawn = self.prior.draw(parameter_key, num)
         if self.noise_shape is not None:
             steps = jax.random.normal(noise_key, (num, *self.noise_shape))
-            drawn["log_noise"] = LOG_NOISE_CENTRE + noise_spread * steps
+            drawn["log_noise"] = LOG_NOISE_CENTRE + LOG_NOISE_SPREAD * steps
         return drawn

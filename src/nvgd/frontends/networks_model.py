@@ -8,13 +8,9 @@ from jaxtyping import Array
 
 from nvgd._support.errors import InputError, check_fraction
 from nvgd.frontends.networks_density import BayesianNetwork
-from nvgd.frontends.networks_likelihoods import LOG_NOISE_SPREAD
 from nvgd.frontends.networks_prediction import predict_in_chunks
 from nvgd.frontends.networks_scaling import Scaling
 from nvgd.targets.models import AbstractModel, Labels
-
-# Spread of the starting values of a learned log noise sd, around their prior mean.
-NOISE_START_SPREAD = 0.1
 
 
 class NetworkModel(AbstractModel):
@@ -32,11 +28,11 @@ class NetworkModel(AbstractModel):
 
     def draw_prior(self, key, num):
         """Draws of parameters and noise from the prior."""
-        return self.network.draw(key, num, LOG_NOISE_SPREAD)
+        return self.network.draw(key, num)
 
     def draw_start(self, key, num):
-        """Parameters from the prior, which is scaled as networks are initialised."""
-        return self.network.draw(key, num, NOISE_START_SPREAD)
+        """Draws from the prior, which is scaled as networks are initialised."""
+        return self.network.draw(key, num)
 
     def predict(
         self,

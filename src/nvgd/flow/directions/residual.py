@@ -23,11 +23,9 @@ SMALL_GAIN = 0.003
 SELDOM = 5
 # A network of this size needs no more particles to learn from.
 MOST_TRAINED = 16_384
-# Above this many dimensions there is no network unless a witness is given: the divergence of a field
-# cannot be estimated from a few hundred particles there, and training would take most of the time.
+# In more dimensions there is no network unless a witness is given: the divergence of a field cannot
+# be estimated from a few hundred particles there, and training would take most of the time.
 MOST_DIMENSIONS = 1000
-# Ranks of at most this many particles, in at least this many dimensions, are counted, not sorted.
-MOST_COUNTED, FEWEST_COUNTED = 512, 64
 # Decay of the running means behind the network's weight, which average about ten steps.
 EVIDENCE_MEMORY = 0.9
 
@@ -174,30 +172,11 @@ def normal_scores(particles: Float[Array, "n d"]) -> Float[Array, "n d"]:
 
     def of_group(particles: Float[Array, "m d"]) -> Float[Array, "m d"]:
         quantiles = normal_quantiles(len(particles), particles.dtype)
-        if len(particles) <= MOST_COUNTED and particles.shape[1] >= FEWEST_COUNTED:
-            return quantiles[_ranks(particles)]
         order = jnp.argsort(particles, axis=0)
         columns = jnp.arange(particles.shape[1])
         return jnp.zeros_like(particles).at[order, columns].set(quantiles[:, None])
 
     return by_group(of_group, particles)
-
-
-def _ranks(particles: Float[Array, "n d"]) -> Int[Array, "n d"]:
-    """Ranks of each coordinate among the particles; ties in the order of the particles.
-
-    Counts the smaller values. For many coordinates of a few hundred particles this takes a tenth of
-    the time of a sort, because it is a loop over contiguous memory without branches.
-    """
-    numbers = jnp.arange(len(particles))[:, None]
-
-    def count(other: Array | int, ranks: Array) -> Array:
-        value = particles[other]
-        is_before = (value < particles) | ((value == particles) & (other < numbers))
-        return ranks + is_before.astype(ranks.dtype)
-
-    zeros = jnp.zeros(particles.shape, jnp.int16)
-    return jax.lax.fori_loop(0, len(particles), count, zeros)
 
 
 def affine_discrepancy(
