@@ -68,7 +68,7 @@ package: $(READY)
 lock: $(READY)
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --fork-strategy requires-python \
 		--upgrade --no-header --no-annotate --no-emit-index-url --group dev --group docs --group benchmark \
-		--extra numpyro --extra pymc --extra blackjax --extra arviz \
+		--extra numpyro --extra pymc --extra blackjax --extra arviz --extra sklearn \
 		pyproject.toml --output-file requirements.lock
 
 clean:

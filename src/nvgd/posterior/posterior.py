@@ -174,12 +174,13 @@ class Posterior(RunRecord):
             extend=None,
         )
 
-    def predict(self, *args: Any, seed: int = 0, **kwargs: Any) -> dict[str, Array]:
+    def predict(self, *args: Any, seed: int = 0, **kwargs: Any) -> Any:
         """Posterior predictive data, with leading axes (chain, draw) as in `draws`.
 
         A NumPyro model predicts with its original arguments or with new ones; leave the sites to
         predict unobserved. A PyMC model predicts with its current data. Your own `Target` predicts
-        with the function in `Target(..., model=nvgd.Model(predict=...))`.
+        with the function in `Target(..., model=nvgd.Model(predict=...))`. A network predicts for
+        new rows, `predict(x)`, and returns a `networks.Prediction`, already averaged over draws.
 
         Arguments:
             args, kwargs: passed on to the model.
@@ -194,6 +195,8 @@ class Posterior(RunRecord):
                 "this target cannot predict: pass Target(..., model=nvgd.Model(predict=lambda "
                 "position, key, ...: ...))."
             )
+        if not isinstance(predicted, dict):
+            return predicted
         return {name: self.by_chain(values) for name, values in predicted.items()}
 
     def to_arviz(self, *, predictive: bool = True, seed: int = 0) -> Any:

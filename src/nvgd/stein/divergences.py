@@ -157,13 +157,19 @@ def values_and_divergences(
                 'divergence="exact" or "hutchinson".'
             )
         return field.values_and_divergences(particles)
-    if isinstance(field, AbstractBatchedWitness):
-        values, tangents = field.values_and_tangents(particles, probes)
-    else:
-
-        def derivatives(x: Array, directions: Array) -> tuple[Array, Array]:
-            along = jax.vmap(lambda z: jax.jvp(field, (x,), (z,)), out_axes=(None, 0))
-            return along(directions)
-
-        values, tangents = jax.vmap(derivatives)(particles, probes)
+    values, tangents = values_and_tangents(field, particles, probes)
     return values, weight * jnp.sum(probes * tangents, axis=(1, 2))
+
+
+def values_and_tangents(
+    field: Field, particles: Float[Array, "n d"], directions: Float[Array, "n k d"]
+) -> tuple[Float[Array, "n d"], Float[Array, "n k d"]]:
+    """f(x), and (∂f/∂x)z for the k directions z of each particle."""
+    if isinstance(field, AbstractBatchedWitness):
+        return field.values_and_tangents(particles, directions)
+
+    def derivatives(x: Array, directions: Array) -> tuple[Array, Array]:
+        along = jax.vmap(lambda z: jax.jvp(field, (x,), (z,)), out_axes=(None, 0))
+        return along(directions)
+
+    return jax.vmap(derivatives)(particles, directions)
