@@ -173,3 +173,62 @@ def test_the_bare_call_in_minibatches_is_that_on_all_rows():
     np.testing.assert_allclose(ours.mean(axis=0) / scale, theirs.mean(axis=0) / scale, atol=0.15)
     np.testing.assert_allclose(ours.std(axis=0) / scale, 1.0, atol=0.1)
     assert set(posterior.history["num_rows"].tolist()) == {128}
+
+
+def test_the_flow_stays_where_no_subsample_can_stand_for_all_rows():
+    """Two modes by symmetry: one anchor cannot represent the rows at both."""
+    rng = np.random.default_rng(0)
+    rows = np.where(rng.random(4000) < 0.5, -3.0, 3.0) + rng.normal(size=4000)
+
+    def likelihood(theta, row):
+        return jnp.logaddexp(-0.5 * (row - theta[0]) ** 2, -0.5 * (row - theta[1]) ** 2)
+
+    target = nvgd.Target(
+        lambda theta: -0.05 * jnp.sum(theta**2),
+        dim=2,
+        log_likelihood=likelihood,
+        data=rows.astype(np.float32),
+        batch_size=16,
+    )
+    start = 0.1 * jax.random.normal(jax.random.key(0), (64, 2)) + jnp.array([-3.0, 3.0])
+    start = jnp.where((jnp.arange(64) % 2 == 0)[:, None], start, start[:, ::-1])
+    with pytest.warns(nvgd.NotConvergedWarning, match="cannot stand for all 4000"):
+        posterior = nvgd.sample(target, initial=start, progress=False)
+    assert posterior.chains is None
+    assert [stage.kind for stage in posterior.stages] == ["flow", "corrections", "flow"]
+    assert posterior.num_steps == 1200
+    # Both modes are still there.
+    order = np.asarray(posterior.particles[:, 0] < posterior.particles[:, 1])
+    assert 10 < order.sum() < 54
+    assert np.abs(np.sort(posterior.particles, axis=1) - [-3.0, 3.0]).max() < 0.5
+
+
+def test_an_interrupted_run_on_a_subsample_goes_on_to_the_same_end(tmp_path):
+    class Interrupted(Exception):
+        pass
+
+    def interrupt(state):
+        if state.step >= 650:
+            raise Interrupted
+
+    flow = nvgd.NVGD(width=8, max_inner_steps=1)
+
+    def run(directory=None, callback=None):
+        return nvgd.sample(
+            make_target(make_rows(600)),
+            flow,
+            num_particles=30,
+            num_steps=720,
+            checkpoint=directory,
+            checkpoint_every=10,
+            callback=callback,
+            metrics_every=10,
+            progress=False,
+        )
+
+    with pytest.raises(Interrupted):
+        run(tmp_path, interrupt)
+    resumed, whole = run(tmp_path), run()
+    np.testing.assert_array_equal(resumed.particles, whole.particles)
+    np.testing.assert_array_equal(resumed.chains.log_densities, whole.chains.log_densities)
+    assert resumed.density_error == whole.density_error

@@ -110,7 +110,8 @@ class ParticleFlow(AbstractStage):
 
         With minibatches, corrections use a subsample of the rows, which not every target allows.
         """
-        return self.corrected and (not target.is_noisy or can_subsample(target))
+        is_possible = not target.is_noisy or can_subsample(target)
+        return self.corrected and is_possible and not target.model.has_symmetries
 
     def for_run(self, num_steps: int) -> "ParticleFlow":
         """The flow for a run of known length: step sizes may decay towards its end."""

@@ -26,6 +26,11 @@ class NetworkModel(AbstractModel):
     inputs: Scaling
     data: dict[str, Array]
 
+    @property
+    def has_symmetries(self):
+        """Units of a layer can be exchanged."""
+        return True
+
     def draw_prior(self, key, num):
         """Draws of parameters and noise from the prior."""
         return self.network.draw(key, num)

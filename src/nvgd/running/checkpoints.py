@@ -104,6 +104,8 @@ class Checkpoints:
             **{f"looks/{name}": values for name, values in run.length.records().items()},
         }
         arrays |= {f"draws/{name}": values for name, values in run.draws.arrays().items()}
+        if run.flow_particles is not None:
+            arrays["flow_particles"] = run.flow_particles
         if run.kept:
             arrays["kept"] = np.stack(run.kept)
         self._last_time, self._has_one = time.monotonic(), True
@@ -203,7 +205,7 @@ class Checkpoints:
         history = History([StepInfo(**infos)], arrays["init_gradients"].tolist())
         run.restore(active, previous, stages[:-1], history, list(arrays.get("kept", ())))
         run.draws.restore(_part(arrays, "draws"))
-        run.notes = list(facts["notes"])
+        run.flow_particles, run.notes = arrays.get("flow_particles"), list(facts["notes"])
         watch.restore(_part(arrays, "metrics"))
         run.length.restore(_part(arrays, "looks"))
 

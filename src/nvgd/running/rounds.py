@@ -101,6 +101,11 @@ class RoundsLength(AbstractLength):
         self.legs = (FlowLeg(self.given, step, step), *self.legs[1:])
         return len(self.legs) > 1
 
+    def stay_with_flow(self, step):
+        """Plan a flow that takes as many further steps as a round would."""
+        self.end = min(step + FIRST_ROUND, self._max_steps)
+        return super().stay_with_flow(step)
+
     def records(self):
         """One array per field of `RoundEnd`."""
         columns = np.array(self._ends, np.float64).reshape(-1, len(RoundEnd._fields))

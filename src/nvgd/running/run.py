@@ -27,7 +27,7 @@ from nvgd.running.plan import AbstractLeg, Active, leg_at
 from nvgd.running.progress import Progress
 from nvgd.running.stopping import AbstractLength
 from nvgd.targets.data import AbstractBatches, steps_at_a_time
-from nvgd.targets.subsamples import density_error
+from nvgd.targets.subsamples import Subsample, density_error
 from nvgd.targets.target import Target
 
 # Chunk lengths adapt to this duration, the interval of progress updates and of checks for Ctrl-C.
@@ -68,6 +68,8 @@ class Run:
         self.ended_stages: list[StageRecord] = []
         self.flow_state: Any = None
         """The state at the end of the flow; None before, or if another process took those steps."""
+        self.flow_particles: np.ndarray | None = None
+        """The particles at the end of the flow; None before."""
         self.draws = KeptDraws()
         self._density_error: tuple[int, float] | None = None
         self.notes: list[str] = []
@@ -151,14 +153,35 @@ class Run:
         ended = self.whole_active()
         # This compiles: nothing has changed yet if it is interrupted.
         subsample = leg.look_ahead(self.target, ended, step)
+        # The first subsample is drawn where a noisy flow left the particles, perhaps too far apart.
+        if subsample is not None and ended.kind != "flow" and not subsample.is_usable:
+            self._return_to_flow(step, subsample)
+            return
         begun = leg.enter(self.target, ended, subsample, self.key)
         with deferred_interrupts():
             self.ended_stages.append(StageRecord(ended.kind, step))
             self.draws.clear()
             if ended.kind == "flow":
                 self.flow_state = ended.state
+                self.flow_particles = np.asarray(ended.state.particles)
             number = begun.stage.init_gradients(len(begun.state.particles))
             self.history.init_gradients[step] = number
+            self.restore_active(begun, begun.state)
+            self._leg = leg
+
+    def _return_to_flow(self, step: int, subsample: Subsample) -> None:
+        """Go on from the end of the flow, if no subsample can stand for all rows."""
+        leg = self.length.stay_with_flow(step)
+        state = leg.flow.init(self.target, jnp.asarray(self.flow_particles), key=self.key)
+        begun = Active("flow", leg.flow, state._replace(step=jnp.asarray(step)))
+        with deferred_interrupts():
+            self.ended_stages.append(StageRecord(self.active.kind, step))
+            self.draws.clear()
+            self.notes.append(
+                f"{len(subsample.rows.weight)} rows cannot stand for all {self.target.num_rows}: "
+                f"their log densities are off by {float(subsample.error):.2g} nats, so that the "
+                "particles are those of the flow, without corrections"
+            )
             self.restore_active(begun, begun.state)
             self._leg = leg
 

@@ -97,6 +97,13 @@ class AbstractLength(ABC):
             self.legs = (FlowLeg(self.given, step, step), *rest)
         return bool(rest)
 
+    def stay_with_flow(self, step: int) -> FlowLeg:
+        """Plan the rest of the run, after this step, as a flow."""
+        del step
+        leg = FlowLeg(self.given, self.end, self.end)
+        self.legs = (leg,)
+        return leg
+
     @property
     def is_converged(self) -> bool | None:
         """Whether the run came to rest; None if it has not been looked at."""

@@ -50,6 +50,14 @@ class AbstractModel(eqx.Module):
     def labels(self) -> Labels:
         """Dimension names and coordinate labels; empty if there are none."""
 
+    @property
+    def has_symmetries(self) -> bool:
+        """Whether parameters can be exchanged without a change, as the units of a network can.
+
+        Chains never mix over all the equivalent modes, so that runs have no corrections.
+        """
+        return False
+
     def deterministics(self) -> tuple[str, ...]:
         """Names of outputs that are functions of other outputs; none by default."""
         return ()

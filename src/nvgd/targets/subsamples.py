@@ -57,6 +57,8 @@ LEAST_SHARE = 0.1
 # The subsample grows from one batch to at most MOST_BATCHES, until its error is below TOLERANCE.
 MOST_BATCHES = 16
 TOLERANCE = 0.1
+# With a larger error, chains would be far from the target.
+LARGEST_ERROR = 2.0
 
 
 class Row(NamedTuple):
@@ -101,11 +103,18 @@ class Subsample(NamedTuple):
     inverse_root: Float[Array, "d d"]
     linear: Float[Array, " d"]
     quadratic: Float[Array, "d d"]
+    error: Float[Array, ""]
+    """Standard deviation of its error in log p over the particles that it was drawn for."""
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether chains over its log density would be near the target."""
+        return float(self.error) < LARGEST_ERROR
 
     def target(self, whole: Target) -> Target:
         """The target without minibatches that stands for `whole`."""
         return whole.on_rows(
-            CorrectedPrior(whole.log_prior, *self[1:]),
+            CorrectedPrior(whole.log_prior, *self[1:-1]),
             WeightedLikelihood(whole.log_likelihood),
             self.rows,
         )
@@ -114,7 +123,7 @@ class Subsample(NamedTuple):
     def restored(cls, whole: Target, arrays: Mapping[str, np.ndarray]) -> "Subsample":
         """A subsample from its leaves, in the order of their numbers."""
         assert whole.data is not None
-        like = cls(Row(whole.data.example, 0, 0), 0, 0, 0, 0)  # pyright: ignore[reportArgumentType]
+        like = cls(Row(whole.data.example, 0, 0), 0, 0, 0, 0, 0)  # pyright: ignore[reportArgumentType]
         leaves = [jnp.asarray(arrays[str(i)]) for i in range(len(arrays))]
         return jax.tree.unflatten(jax.tree.structure(like), leaves)
 
@@ -176,7 +185,7 @@ def subsample(target: Target, particles: Float[Array, "n d"], seed: int) -> Subs
         check_order(np.concatenate(slopes), target.data.own_batch_size)
     # A stream may leave out the rows of an incomplete last batch.
     scale = target.num_rows / num_seen
-    rows = candidates.chosen(remainders, target.batch_size or 1, num_seen)
+    rows, error = candidates.chosen(remainders, target.batch_size or 1, num_seen)
     own = _derivatives_of(target, place, rows)
     dtype = particles.dtype
     return Subsample(
@@ -189,6 +198,7 @@ def subsample(target: Target, particles: Float[Array, "n d"], seed: int) -> Subs
         jnp.asarray(np.linalg.inv(np.asarray(place.root, np.float64)), dtype),
         jnp.asarray(scale * (total.gradient - own.gradient), dtype),
         jnp.asarray(scale * (total.hessian - own.hessian), dtype),
+        jnp.asarray(scale * error, dtype),
     )
 
 
@@ -224,8 +234,10 @@ class _Candidates:
         best = np.argsort(-joined[-1], kind="stable")[: self._most + 1]
         self._kept = jax.tree.map(lambda leaf: leaf[best], joined)
 
-    def chosen(self, remainders: Float[np.ndarray, " k"], batch_size: int, num_seen: int) -> Row:
-        """The smallest subsample whose error is below `TOLERANCE`, or the largest.
+    def chosen(
+        self, remainders: Float[np.ndarray, " k"], batch_size: int, num_seen: int
+    ) -> tuple[Row, float]:
+        """The smallest subsample whose error is below `TOLERANCE`, or the largest; and its error.
 
         Arguments:
             remainders: sums over all rows, at the probes.
@@ -238,10 +250,10 @@ class _Candidates:
             size = min(size, len(sizes) if has_all else len(sizes) - 1)
             threshold = priorities[size] if size < len(sizes) else 0.0
             weights = np.maximum(1.0, threshold / sizes[:size])
-            error = np.std(weights @ own[:size] - remainders)
+            error = float(np.std(weights @ own[:size] - remainders))
             if error < TOLERANCE or size >= len(sizes) - (not has_all):
                 rows = jax.tree.map(lambda leaf, size=size: leaf[:size], rows)
-                return Row(rows, weights, at_anchor[:size])
+                return Row(rows, weights, at_anchor[:size]), error
             size *= 2
 
 
