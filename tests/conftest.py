@@ -48,6 +48,7 @@ SLOW = (
     "support/test_compilation.py",
     "targets/test_data.py::control_variates",
     "targets/test_models.py",
+    "test_docs.py::test_examples",
     "test_docs.py::test_snippets_run",
     "test_gallery.py",
     "test_package.py::test_demo",

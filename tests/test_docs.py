@@ -1,32 +1,110 @@
-"""The documentation holds: snippets run, links lead somewhere, tables are those of the records."""
+"""The documentation holds: snippets and examples run, links lead somewhere, every public name has
+an entry in the reference, and tables are those of the records."""
 
+import doctest
+import importlib
+import inspect
+import math
 import re
+import warnings
 from pathlib import Path
 
+import jax
+import jax.numpy as jnp
+import nbformat
+import numpy as np
 import pytest
 
+import nvgd
 from nvgd.experiments.catalogue import EXPERIMENTS, from_records
 from nvgd.experiments.records import read
 
 ROOT = Path(__file__).parent.parent
-RESULTS = ROOT / "docs" / "results"
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), RESULTS / "README.md"]
+DOCS = ROOT / "docs"
+RESULTS = DOCS / "results"
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.rglob("*.md"))]
 WITH_SNIPPETS = [page for page in PAGES if "```python" in page.read_text()]
+MODULES = ("coordinates", "densities", "directions", "metrics", "movers", "stein")
 
 
-@pytest.mark.parametrize("page", WITH_SNIPPETS, ids=lambda page: page.name)
+def public_names():
+    """Every public name, as a user writes it, except for the modules."""
+    homes = [nvgd, *(importlib.import_module(f"nvgd.{module}") for module in MODULES)]
+    for home in homes:
+        for name in home.__all__:
+            if not inspect.ismodule(getattr(home, name)):
+                yield f"{home.__name__}.{name}"
+
+
+PUBLIC_NAMES = sorted(public_names())
+
+
+def called(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("page", WITH_SNIPPETS, ids=called)
 def test_snippets_run(page, capsys):
     namespace: dict = {}
     for snippet in re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL):
         exec(compile(snippet, page.name, "exec"), namespace)
-    assert namespace["posterior"].completed
+    if "posterior" in namespace:
+        assert namespace["posterior"].completed
     assert capsys.readouterr().out
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("name", PUBLIC_NAMES)
+def test_examples_of_public_names_run(name):
+    home, own_name = name.rsplit(".", 1)
+    documented = getattr(importlib.import_module(home), own_name)
+    assert documented.__doc__
+    prepared = {"jax": jax, "jnp": jnp, "math": math, "np": np, "nvgd": nvgd}
+    example = doctest.DocTestParser().get_doctest(documented.__doc__, prepared, name, None, 0)
+    assert example.examples, f"{name} has no example"
+    with warnings.catch_warnings():
+        result = doctest.DocTestRunner().run(example)
+    assert result.failed == 0
+
+
+def test_every_public_name_has_an_entry_in_the_reference():
+    pages = "\n".join(page.read_text() for page in (DOCS / "reference").glob("*.md"))
+    entries = set(re.findall(r"^::: (\S+)$", pages, re.MULTILINE))
+    assert set(PUBLIC_NAMES) <= entries
+
+
+def test_every_tutorial_is_listed():
+    listed = (DOCS / "tutorials" / "index.md").read_text()
+    navigation = (ROOT / "mkdocs.yml").read_text()
+    for tutorial in (DOCS / "tutorials").glob("*.py"):
+        assert f"({tutorial.stem}.md)" in listed
+        assert f"tutorials/{tutorial.stem}.md" in navigation
+
+
+def test_a_notebook_becomes_a_page():
+    tutorials = importlib.import_module("tutorials")
+    printed, complaint = ({"output_type": "stream", "name": n} for n in ("stdout", "stderr"))
+    outputs = [
+        {**printed, "text": "one\n"},
+        {**complaint, "text": "a progress bar"},
+        {**printed, "text": "two\n"},
+        {"output_type": "display_data", "metadata": {}, "data": {"image/png": "aGk="}},
+    ]
+    cells = [nbformat.v4.new_markdown_cell("# Title"), nbformat.v4.new_code_cell("run()")]
+    cells[1].outputs = [nbformat.from_dict(output) for output in outputs]
+    notebook = nbformat.v4.new_notebook(cells=cells)
+    assert tutorials.markdown(notebook, "name") == (
+        "# Title\n\n```python\nrun()\n```\n\n```text { .output }\none\ntwo\n```\n\n"
+        "![Figure](name/0.png)"
+    )
+
+
+@pytest.mark.parametrize("page", PAGES, ids=called)
 def test_links_lead_somewhere(page):
-    for link in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
-        assert (page.parent / link).exists(), link
+    for link in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text()):
+        path = page.parent / link
+        # Pages of tutorials are made from their sources when the site is built.
+        is_tutorial = path.parent.name == "tutorials" and path.with_suffix(".py").exists()
+        assert path.exists() or is_tutorial, link
 
 
 @pytest.mark.parametrize("name", list(EXPERIMENTS))

@@ -30,7 +30,17 @@ ROOMS = (
     "cli",
 )
 # Public modules that only pass names on; no room imports them.
-FACADES = ("", "__main__", "coordinates", "densities", "directions", "metrics", "movers")
+FACADES = (
+    "",
+    "__main__",
+    "coordinates",
+    "densities",
+    "directions",
+    "metrics",
+    "movers",
+    "networks",
+    "sklearn",
+)
 
 Graph = dict[str, set[str]]
 

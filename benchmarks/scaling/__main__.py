@@ -1,4 +1,4 @@
-"""`python -m benchmarks.scaling [parts]`: the tables of docs/scaling.md, as text.
+"""`python -m benchmarks.scaling [parts]`: the tables of docs/results/scaling.md, as text.
 
 Measurements on several devices run on virtual ones, in a process of their own.
 """

@@ -29,8 +29,10 @@ from nvgd.targets.models import Model
 from nvgd.targets.target import Target
 
 if _TYPE_CHECKING:
-    from nvgd import densities, metrics
+    from nvgd import densities, metrics, networks
+    from nvgd import sklearn as sklearn
     from nvgd.frontends.blackjax import to_blackjax
+    from nvgd.frontends.networks import from_network
     from nvgd.frontends.numpyro import from_numpyro
     from nvgd.frontends.pymc import from_pymc
     from nvgd.posterior.transport import learn_transport
@@ -39,11 +41,14 @@ if _TYPE_CHECKING:
 # Names that few programs need, imported on first use: name → module.
 _ON_DEMAND = {
     "densities": "nvgd.densities",
+    "from_network": "nvgd.frontends.networks",
     "from_numpyro": "nvgd.frontends.numpyro",
     "from_pymc": "nvgd.frontends.pymc",
     "learn_transport": "nvgd.posterior.transport",
     "metrics": "nvgd.metrics",
+    "networks": "nvgd.networks",
     "simulation_based_calibration": "nvgd.running.simulation_calibration",
+    "sklearn": "nvgd.sklearn",
     "to_blackjax": "nvgd.frontends.blackjax",
 }
 
@@ -68,18 +73,20 @@ __all__ = [
     "Target",
     "densities",
     "device_mesh",
+    "from_network",
     "from_numpyro",
     "from_pymc",
     "learn_transport",
     "load",
     "metrics",
+    "networks",
     "sample",
     "simulation_based_calibration",
     "to_blackjax",
 ]
 
 # Submodules with the parts of a flow.
-_SUBMODULES = ("coordinates", "directions", "movers", "stein")
+_SUBMODULES = ("coordinates", "directions", "movers", "sklearn", "stein")
 
 
 def __getattr__(name: str) -> object:

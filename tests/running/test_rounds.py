@@ -41,8 +41,10 @@ def no_state() -> Any:
     """What the rounds do not look at."""
 
 
-def look(length, is_mixed):
-    length.look(length.end, no_state, History(), lambda: made_up_chains(is_mixed))
+def look(length, is_mixed, density_error=0.0):
+    length.look(
+        length.end, no_state, History(), lambda: made_up_chains(is_mixed), lambda: density_error
+    )
 
 
 def ends(length):
@@ -67,6 +69,26 @@ def test_rounds_double_until_the_chains_have_mixed():
     assert (ends(other), other.end, other.is_converged) == (ends(length), length.end, True)
 
 
+def test_minibatches_begin_with_a_short_round_and_end_over_the_right_density():
+    rows = np.zeros((50, 2), np.float32)
+    target = nvgd.Target(
+        lambda x: -0.5 * x @ x,
+        dim=2,
+        log_likelihood=lambda x, row: -0.5 * jnp.sum((row - x) ** 2),
+        data=rows,
+        batch_size=5,
+    )
+    length = RoundsLength(FLOW, target, 10_000)
+    assert ends(length) == [400, 600, 1200]
+    # Mixed, but over a log density that is not that of all rows.
+    look(length, is_mixed=True, density_error=0.5)
+    assert length.is_converged is False
+    assert ends(length) == [400, 600, 1200, 2400]
+    look(length, is_mixed=True, density_error=0.05)
+    assert length.is_converged
+    assert length.end == 2400
+
+
 def test_the_last_round_takes_what_is_left():
     length = RoundsLength(FLOW, TARGET, 3000)
     look(length, is_mixed=False)
@@ -80,7 +102,7 @@ def test_the_last_round_takes_what_is_left():
 
 def test_a_look_between_two_rounds_changes_nothing():
     length = RoundsLength(FLOW, TARGET, 10_000)
-    length.look(700, no_state, History(), lambda: made_up_chains(False))
+    length.look(700, no_state, History(), lambda: made_up_chains(False), lambda: 0.0)
     assert length.is_converged is None
     look(length, is_mixed=True)
     look(length, is_mixed=False)

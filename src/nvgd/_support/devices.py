@@ -36,6 +36,11 @@ def device_mesh(
         particles: number of devices along the particle axis; as many as fit if omitted.
         data: number of devices along the axis of data rows.
         devices: the devices to use; all devices of all processes if omitted.
+
+    Examples:
+        >>> mesh = nvgd.device_mesh(1)
+        >>> mesh.size
+        1
     """
     found = list(jax.devices() if devices is None else devices)
     check_count("data", data)

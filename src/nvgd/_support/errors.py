@@ -10,23 +10,61 @@ from jax.core import Tracer
 
 
 class InputError(ValueError):
-    """An invalid argument; the message names it, the value given, and what is accepted."""
+    """An invalid argument; the message names it, the value given, and what is accepted.
+
+    Examples:
+        >>> try:
+        ...     nvgd.SVGD(-1.0)
+        ... except nvgd.InputError as error:
+        ...     print(error)
+        step_size must be a finite number > 0, got -1.0.
+    """
 
 
 class MissingExtraError(InputError, ImportError):
-    """An optional package is not installed; the message says how to install it."""
+    """An optional package is not installed; the message says how to install it.
+
+    Examples:
+        >>> issubclass(nvgd.MissingExtraError, ImportError)
+        True
+    """
 
 
 class RunStoppedWarning(UserWarning):
-    """A run stopped before its last step and returned its last valid state."""
+    """A run stopped before its last step and returned its last valid state.
+
+    Examples:
+        >>> import warnings
+        >>> with warnings.catch_warnings(record=True) as caught:
+        ...     warnings.simplefilter("always")
+        ...     posterior = nvgd.sample(
+        ...         lambda x: jnp.sum(x**4), nvgd.ULA(1.0), dim=2, num_particles=10, num_steps=50
+        ...     )
+        >>> [warning.category.__name__ for warning in caught], posterior.completed
+        (['RunStoppedWarning'], False)
+    """
+
+
+class DataOrderWarning(UserWarning):
+    """A stream of batches whose rows are not shuffled."""
 
 
 class NotConvergedWarning(UserWarning):
-    """A run with `num_steps="auto"` reached `max_steps` without coming to rest."""
+    """A run with `num_steps="auto"` reached `max_steps` without coming to rest.
+
+    Examples:
+        >>> import warnings
+        >>> warnings.simplefilter("error", nvgd.NotConvergedWarning)  # such a run raises instead
+    """
 
 
 class CheckpointWarning(UserWarning):
-    """A checkpoint could not be written, or was unusable and an earlier one was used instead."""
+    """A checkpoint could not be written, or was unusable and an earlier one was used instead.
+
+    Examples:
+        >>> import warnings
+        >>> warnings.simplefilter("error", nvgd.CheckpointWarning)  # raises instead
+    """
 
 
 def first_line(error: Exception) -> str:

@@ -51,11 +51,6 @@ def distances(x: Float[Array, "n d"], y: Float[Array, "m d"]) -> Float[Array, "n
     return jnp.sqrt(squared_distances(x, y))
 
 
-def mean_distance(x: Float[Array, "n d"], y: Float[Array, "m d"]) -> Float[Array, ""]:
-    """E|x − y| over all pairs."""
-    return pair_mean(distances, x, y)
-
-
 def pair_mean(
     function: Callable[[PyTree, PyTree], Array], x: PyTree, y: PyTree, *, distinct: bool = False
 ) -> Float[Array, ""]:

@@ -45,8 +45,27 @@ def quantiles(
 
     Among more than `most` rows, those of an evenly spaced selection.
     """
-    ordered = jnp.sort(even_selection(values, most), axis=0)
+    ordered = sorted_rows(even_selection(values, most))
     return ordered[np.array([max(math.ceil(share * len(ordered)), 1) - 1 for share in shares])]
+
+
+def sorted_rows(values: Float[Array, "n ..."]) -> Float[Array, "n ..."]:
+    """`jnp.sort` along the first axis.
+
+    On a CPU, XLA sorts integers in a sixth of the time that it takes for floating-point numbers.
+    With all bits but the sign flipped for negative numbers, the bits are integers of equal order.
+    """
+    integer = jnp.int64 if values.dtype == jnp.float64 else jnp.int32
+    if values.dtype.itemsize != integer.dtype.itemsize:
+        return jnp.sort(values, axis=0)
+
+    def flip(bits: Array) -> Array:
+        return bits ^ ((bits >> (8 * bits.dtype.itemsize - 1)) & jnp.iinfo(integer).max)
+
+    # NaN of either sign comes last.
+    clean = jnp.where(jnp.isnan(values), jnp.nan, values)
+    ordered = jnp.sort(flip(jax.lax.bitcast_convert_type(clean, integer)), axis=0)
+    return jax.lax.bitcast_convert_type(flip(ordered), values.dtype)
 
 
 def sums(values: Float[Array, "n ..."]) -> Float[Array, "..."]:

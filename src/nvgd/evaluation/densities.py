@@ -23,7 +23,12 @@ from nvgd._support.errors import InputError, check_count, check_positive
 
 
 class AbstractDensity(eqx.Module):
-    """A normalised density with exact draws."""
+    """A normalised density with exact draws.
+
+    Examples:
+        >>> isinstance(nvgd.densities.Funnel(2), nvgd.densities.AbstractDensity)
+        True
+    """
 
     dim: eqx.AbstractVar[int]
 
@@ -52,6 +57,11 @@ class Gaussian(AbstractDensity):
     Arguments:
         mean: d numbers.
         covariance: a (d, d) matrix; a vector of d variances stands for a diagonal matrix.
+
+    Examples:
+        >>> normal = nvgd.densities.Gaussian([0.0, 1.0], [1.0, 4.0])
+        >>> normal.covariance.tolist()
+        [[1.0, 0.0], [0.0, 4.0]]
     """
 
     centre: Float[Array, " d"]
@@ -123,6 +133,11 @@ class Funnel(AbstractDensity):
     Arguments:
         dim: d ≥ 2.
         scale: s, 3 in the paper.
+
+    Examples:
+        >>> funnel = nvgd.densities.Funnel(10)
+        >>> funnel.sample(jax.random.key(0), 1000).shape
+        (1000, 10)
     """
 
     dim: int = eqx.field(static=True, default=2)
@@ -162,6 +177,10 @@ class Banana(AbstractDensity):
     Arguments:
         bend: b.
         scale: s.
+
+    Examples:
+        >>> nvgd.densities.Banana(bend=0.2).sample(jax.random.key(0), 1000).shape
+        (1000, 2)
     """
 
     bend: float = 0.1
@@ -201,6 +220,11 @@ class GaussianMixture(AbstractDensity):
         means: mₖ, an array (K, d).
         scales: sₖ, K standard deviations, or one for all components.
         weights: wₖ, K positive numbers, normalised to sum to one; equal if omitted.
+
+    Examples:
+        >>> mixture = nvgd.densities.GaussianMixture([[-4.0], [4.0]], weights=[0.3, 0.7])
+        >>> [round(value, 3) for value in mixture.mean.tolist()]
+        [1.6]
     """
 
     means: Float[Array, "K d"]
@@ -258,6 +282,10 @@ class Ring(AbstractDensity):
     Arguments:
         radius: R.
         width: w.
+
+    Examples:
+        >>> nvgd.densities.Ring(radius=4.0).mean.tolist()
+        [0.0, 0.0]
     """
 
     radius: float = 3.0

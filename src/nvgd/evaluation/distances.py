@@ -31,6 +31,11 @@ def mmd_squared(
         x, y: the two samples.
         bandwidth: h; for several values, the mean of their kernels is used.
         unbiased: leave out pairs of a particle with itself; the value can then be negative.
+
+    Examples:
+        >>> draws = jax.random.normal(jax.random.key(0), (500, 2))
+        >>> bool(nvgd.metrics.mmd_squared(draws + 1.0, draws) > 0.1)
+        True
     """
     x, y = paired_samples(x, y, minimum=2 if unbiased else 1)
     return _contrast(_gaussian_kernel(bandwidth, x.dtype), x, y, unbiased)
@@ -46,6 +51,12 @@ def energy_distance(
     Arguments:
         x, y: the two samples.
         unbiased: leave out pairs of a particle with itself; the value can then be negative.
+
+    Examples:
+        >>> draws = jax.random.normal(jax.random.key(0), (500, 2))
+        >>> near = nvgd.metrics.energy_distance(draws + 0.1, draws)
+        >>> bool(near < nvgd.metrics.energy_distance(draws + 1.0, draws))
+        True
     """
     x, y = paired_samples(x, y, minimum=2 if unbiased else 1)
     return -_contrast(distances, x, y, unbiased)
@@ -62,6 +73,12 @@ class Reference(eqx.Module):
     Arguments:
         draws: exact draws, or draws of a trusted sampler.
         bandwidth: h of `mmd_squared`, one or several.
+
+    Examples:
+        >>> draws = jax.random.normal(jax.random.key(0), (500, 2))
+        >>> reference = nvgd.metrics.Reference(draws)
+        >>> bool(reference.energy_distance(draws + 1.0) > reference.energy_distance(draws))
+        True
     """
 
     draws: Float[Array, "m d"]
@@ -142,6 +159,11 @@ def sliced_wasserstein(
         x, y: the two samples.
         num_projections: number of random directions.
         key: random key for the directions; fixed if omitted.
+
+    Examples:
+        >>> draws = jax.random.normal(jax.random.key(0), (500, 1))
+        >>> round(float(nvgd.metrics.sliced_wasserstein(draws + 1.0, draws)), 2)
+        1.0
     """
     x, y = paired_samples(x, y, minimum=1)
     check_count("num_projections", num_projections)
@@ -177,6 +199,11 @@ def kolmogorov_smirnov(
     Arguments:
         values: a one-dimensional sample.
         distribution: the cumulative distribution function.
+
+    Examples:
+        >>> normal = jax.random.normal(jax.random.key(0), (1000,))
+        >>> bool(nvgd.metrics.kolmogorov_smirnov(normal, jax.scipy.stats.norm.cdf) < 0.05)
+        True
     """
     values = jnp.asarray(values)
     if values.ndim != 1 or not len(values):

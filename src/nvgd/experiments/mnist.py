@@ -12,7 +12,7 @@ import numpy as np
 import optax
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from nvgd._support.errors import check_count
+from nvgd._support.errors import check_choice, check_count
 from nvgd._support.tables import markdown
 from nvgd.experiments import datasets
 from nvgd.experiments.base import Arrays, run_label
@@ -22,7 +22,7 @@ from nvgd.experiments.methods import DEFAULT, PAPER, paper_nvgd
 from nvgd.experiments.network import (
     CLASSES,
     NUM_PARAMETERS,
-    PRIOR_SCALE,
+    SETTINGS,
     log_likelihood,
     log_prior,
     logits,
@@ -42,6 +42,17 @@ class Data(NamedTuple):
     num_validation: int
     test: Split
 
+
+# Options of the witness behind the authors' stored results.
+AUTHORS_WITNESS = {
+    "standardise": True,
+    "reinitialise": True,
+    "dropout": 0.2,
+    "learning_rate": 5e-3,
+    "patience": 21,
+    "train_fraction": 0.75,
+    "restore_best": False,
+}
 
 UNIT_ADAM = optax.adam(1.0)
 
@@ -68,13 +79,13 @@ def load(data_dir: Path | None) -> Data:
 
 
 @functools.lru_cache(maxsize=1)
-def _target(data_dir: Path | None, batch_size: int) -> Target:
+def _target(data_dir: Path | None, batch_size: int, setting: str) -> Target:
     data = load(data_dir)
     rows = slice(data.num_validation, None)
     return Target(
-        log_prior,
+        functools.partial(log_prior, SETTINGS[setting]),
         dim=NUM_PARAMETERS,
-        log_likelihood=log_likelihood,
+        log_likelihood=functools.partial(log_likelihood, SETTINGS[setting]),
         data=(data.images[rows], data.labels[rows]),
         batch_size=batch_size,
         vectorised=True,
@@ -99,6 +110,10 @@ class Mnist(ClassificationExperiment):
     """Training steps without improvement before the witness's training stops."""
     num_test: int = 10_000
     """Test images to measure on."""
+    setting: str = "unit"
+    """"unit": pixels in [0, 1], prior N(0, .15²), the witness of the published code. "authors": as
+    the authors' stored results: raw pixels, prior N(0, .01²), and a witness with standardised
+    input, weights drawn anew in every step, and dropout. They used 101 particles."""
 
     name: ClassVar[str] = "mnist"
     quick_limits: ClassVar[dict[str, int]] = {
@@ -124,6 +139,7 @@ class Mnist(ClassificationExperiment):
         super().__post_init__()
         check_count("patience", self.patience)
         check_count("num_test", self.num_test)
+        check_choice("setting", self.setting, SETTINGS)
 
     def flow(self, method: str, step_size: float | None) -> ParticleFlow:
         """The default without a step size, or a method with this one, plain or of Adam."""
@@ -137,20 +153,20 @@ class Mnist(ClassificationExperiment):
         plain = None if uses_adam else jnp.asarray(step_size)
         if method.startswith("SVGD"):
             return SVGD(plain, optimizer=optimizer)
+        own = AUTHORS_WITNESS if self.setting == "authors" else {}
         return paper_nvgd(
             plain,
-            self.learning_rate,
+            **{"learning_rate": self.learning_rate, "patience": self.patience, **own},
             optimizer=optimizer,
             width=256,
             depth=3,
             max_inner_steps=self.max_inner_steps,
-            patience=self.patience,
         )
 
     def target(self, *, tuning: bool) -> Target:
         """The posterior given nine tenths of the training images, for search and runs alike."""
         del tuning
-        return _target(self.data_dir, self.batch_size)
+        return _target(self.data_dir, self.batch_size, self.setting)
 
     def split(self, *, tuning: bool) -> Split:
         """Test images, or validation images for tuning."""
@@ -163,14 +179,15 @@ class Mnist(ClassificationExperiment):
 
     def initial(self, key: PRNGKeyArray) -> Float[Array, "n d"]:
         """Draws from the prior."""
-        return PRIOR_SCALE * jax.random.normal(key, (self.num_particles, NUM_PARAMETERS))
+        scale = SETTINGS[self.setting].prior_scale
+        return scale * jax.random.normal(key, (self.num_particles, NUM_PARAMETERS))
 
     def probabilities(self, particles, inputs):
         """Mean over networks of their class probabilities, in batches of images."""
         # The activations of more images do not fit the cache of a core.
         size = min(250, len(inputs))
         parts = [
-            _mean_probabilities(particles, jnp.asarray(inputs[first : first + size]))
+            _mean_probabilities(particles, jnp.asarray(inputs[first : first + size]), self.setting)
             for first in range(0, len(inputs), size)
         ]
         return np.concatenate([np.asarray(part) for part in parts])
@@ -204,8 +221,8 @@ class Mnist(ClassificationExperiment):
 
 
 @eqx.filter_jit
-def _mean_probabilities(particles: Array, images: Array) -> Array:
-    shared = patches(images / 255.0)
+def _mean_probabilities(particles: Array, images: Array, setting: str) -> Array:
+    shared = patches(images / SETTINGS[setting].largest_pixel)
 
     def add(total: Array, parameters: Array) -> tuple[Array, None]:
         return total + jax.nn.softmax(logits(parameters, shared)), None

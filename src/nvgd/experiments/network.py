@@ -6,6 +6,8 @@ gradients of these products are written by hand, because automatic ones have lay
 copy and transpose the patches for every network, which takes twice as long as the products.
 """
 
+from typing import NamedTuple
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -23,11 +25,29 @@ SHAPES = (
 )
 SIZES = [int(np.prod(shape)) for shape in SHAPES]
 NUM_PARAMETERS = sum(SIZES)
-PRIOR_SCALE = 0.15
 # Offsets (row, column) of a 3 × 3 kernel.
 TAPS = [(row, column) for row in range(3) for column in range(3)]
 # Parities (row, column) of an output pixel of the first convolution.
 PARITIES = [(row, column) for row in range(2) for column in range(2)]
+
+
+class Setting(NamedTuple):
+    """How the network sees images, and how large its weights are a priori and at the start.
+
+    Arguments:
+        largest_pixel: the number that pixels of 0 to 255 are divided by.
+        prior_scale: σ of the prior N(0, σ²) of every parameter.
+    """
+
+    largest_pixel: float
+    prior_scale: float
+
+
+SETTINGS = {
+    "unit": Setting(255.0, 0.15),
+    # That of the authors' stored results.
+    "authors": Setting(1.0, 0.01),
+}
 
 # Patches of the first convolution, one column per output pixel, and their transpose.
 Patches = tuple[Float[Array, "9 pixels"], Float[Array, "pixels 9"]]
@@ -67,17 +87,17 @@ def logits(parameters: Float[Array, " d"], shared: Patches) -> Float[Array, "row
     return (weights @ features).T + bias
 
 
-def log_prior(parameters: Float[Array, " d"]) -> Float[Array, ""]:
-    """N(0, 0.15²) on every parameter, up to a constant."""
-    return -0.5 * parameters @ parameters / PRIOR_SCALE**2
+def log_prior(setting: Setting, parameters: Float[Array, " d"]) -> Float[Array, ""]:
+    """N(0, σ²) on every parameter, up to a constant."""
+    return -0.5 * parameters @ parameters / setting.prior_scale**2
 
 
 def log_likelihood(
-    parameters: Float[Array, " d"], rows: tuple[Array, Array]
+    setting: Setting, parameters: Float[Array, " d"], rows: tuple[Array, Array]
 ) -> Float[Array, " rows"]:
     """Categorical log likelihood of every row of a batch."""
     images, labels = rows
-    values = jax.nn.log_softmax(logits(parameters, patches(images / 255.0)))
+    values = jax.nn.log_softmax(logits(parameters, patches(images / setting.largest_pixel)))
     return jnp.take_along_axis(values, labels[:, None].astype(int), axis=1)[:, 0]
 
 

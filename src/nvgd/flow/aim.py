@@ -20,6 +20,12 @@ class TargetView(eqx.Module):
     For parts that need scores at other positions than the particles, or from other data rows than
     the step's batch. Each such part reports the cost in `extra_gradients`. Programs that all
     targets share have a view without a target.
+
+    Examples:
+        >>> target = nvgd.Target(nvgd.densities.Banana().log_density, dim=2)
+        >>> view = nvgd.directions.TargetView.of(target)
+        >>> view.evaluate(jnp.zeros((5, 2))).scores.shape
+        (5, 2)
     """
 
     target: Target | None
@@ -94,7 +100,15 @@ class TargetView(eqx.Module):
 
 
 class AbstractField(eqx.Module):
-    """A velocity field: velocities at any positions, given the scores there."""
+    """A velocity field: velocities at any positions, given the scores there.
+
+    Examples:
+        >>> class Constant(nvgd.directions.AbstractField):
+        ...     def __call__(self, positions, scores):
+        ...         return jnp.ones_like(positions)
+        >>> Constant()(jnp.zeros((3, 2)), jnp.zeros((3, 2))).shape
+        (3, 2)
+    """
 
     @abstractmethod
     def __call__(
@@ -108,7 +122,12 @@ class AbstractField(eqx.Module):
 
 
 class Aim(NamedTuple):
-    """Input of a mover: particles and velocities of one step, in the step's coordinates."""
+    """Input of a mover: particles and velocities of one step, in the step's coordinates.
+
+    Examples:
+        >>> nvgd.movers.Aim._fields[:3]
+        ('particles', 'velocities', 'noise_share')
+    """
 
     particles: Float[Array, "n d"]
     velocities: Float[Array, "n d"]

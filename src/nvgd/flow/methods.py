@@ -41,6 +41,12 @@ class NVGD(ParticleFlow):
             (`nvgd.exact`), from step 400 on, or after 20 % of a longer run. Has no effect with
             minibatches.
         options: options of `directions.Neural`: `witness`, `learning_rate`, `patience` and so on.
+
+    Examples:
+        >>> banana = nvgd.densities.Banana()
+        >>> posterior = nvgd.sample(banana.log_density, nvgd.NVGD(), dim=2)
+        >>> posterior.diagnose().verdict
+        'converged'
     """
 
     def __init__(
@@ -82,6 +88,13 @@ class NVGD(ParticleFlow):
                 given.
             optimizer: an `optax` transformation that moves the particles, in place of Euler steps.
             coordinates, options: as for `NVGD`.
+
+        Examples:
+            >>> funnel = nvgd.densities.Funnel(2)
+            >>> flow = nvgd.NVGD.paper(0.05, learning_rate=1e-3)
+            >>> posterior = nvgd.sample(funnel.log_density, flow, dim=2, num_steps=20)
+            >>> posterior.particles.shape
+            (256, 2)
         """
         return PaperNVGD(step_size, optimizer=optimizer, coordinates=coordinates, **options)
 
@@ -107,6 +120,9 @@ class NVGD(ParticleFlow):
                 steps; the target is left invariant only afterwards.
             matrix: a constant preconditioner; a vector gives a diagonal matrix.
             options: options of `directions.Neural`.
+
+        Examples:
+            >>> flow = nvgd.NVGD.metropolis(0.1, fraction=0.3, warmup=100)
         """
         return MetropolisNVGD(step_size, fraction=fraction, warmup=warmup, matrix=matrix, **options)
 
@@ -153,6 +169,12 @@ class SVGD(ParticleFlow):
         optimizer: an `optax` transformation that moves the particles, in place of Euler steps.
         coordinates: the coordinates in which the kernel sees the particles.
         options: options of `directions.Kernel`: `kernel` and `rescale`.
+
+    Examples:
+        >>> ring = nvgd.densities.Ring()
+        >>> posterior = nvgd.sample(ring.log_density, nvgd.SVGD(0.1), dim=2, num_steps=200)
+        >>> posterior.particles.shape
+        (256, 2)
     """
 
     def __init__(
@@ -176,6 +198,12 @@ class ULA(ParticleFlow):
 
     Arguments:
         step_size: ε, a number or schedule.
+
+    Examples:
+        >>> banana = nvgd.densities.Banana()
+        >>> posterior = nvgd.sample(banana.log_density, nvgd.ULA(0.02), dim=2, num_steps=200)
+        >>> posterior.completed
+        True
     """
 
     def __init__(self, step_size: StepSize = 1e-2):
@@ -190,6 +218,18 @@ class SGLD(ParticleFlow):
     Arguments:
         step_size: ε, a number or a schedule such as `polynomial_decay(1e-5)`. No default: a good
             value is inversely proportional to the number of data rows.
+
+    Examples:
+        >>> target = nvgd.Target(
+        ...     lambda theta: -0.5 * jnp.sum(theta**2),
+        ...     dim=1,
+        ...     log_likelihood=lambda theta, value: -0.5 * (value - theta[0]) ** 2,
+        ...     data=jnp.linspace(0.0, 2.0, 1000),
+        ...     batch_size=50,
+        ... )
+        >>> posterior = nvgd.sample(target, nvgd.SGLD(1e-4), num_steps=500)
+        >>> round(float(posterior.particles.mean()))
+        1
     """
 
     def __init__(self, step_size: StepSize):
@@ -210,6 +250,12 @@ class MALA(ParticleFlow):
         step_size: ε; lower it if `history["acceptance"]` is below .5.
         matrix: a constant preconditioner, such as the covariance of the initial particles; a vector
             gives a diagonal matrix.
+
+    Examples:
+        >>> banana = nvgd.densities.Banana()
+        >>> posterior = nvgd.sample(banana.log_density, nvgd.MALA(0.3), dim=2, num_steps=200)
+        >>> bool(posterior.history["acceptance"][-1] > 0.5)
+        True
     """
 
     def __init__(self, step_size: StepSize, *, matrix: ArrayLike | None = None):

@@ -23,6 +23,7 @@ from nvgd.flow.stage import (
     step_keys,
 )
 from nvgd.targets.scores import Scores
+from nvgd.targets.subsamples import can_subsample
 from nvgd.targets.target import Target
 
 
@@ -64,8 +65,18 @@ class ParticleFlow(AbstractStage):
         coordinates: the coordinates in which the direction sees the particles.
         direction: computes velocities.
         mover: applies velocities.
-        corrected: whether `sample` ends a run with corrections (`nvgd.exact`). Has no effect with
-            minibatches, which only estimate the log density.
+        corrected: whether `sample` ends a run with corrections (`nvgd.exact`).
+
+    Examples:
+        >>> flow = nvgd.ParticleFlow(
+        ...     nvgd.coordinates.Whitened(), nvgd.directions.Kernel(), nvgd.movers.Euler(0.1)
+        ... )
+        >>> target = nvgd.Target(nvgd.densities.Banana().log_density, dim=2)
+        >>> key = jax.random.key(0)
+        >>> state = flow.init(target, jax.random.normal(key, (50, 2)), key=key)
+        >>> state, info = flow.step(target, state, key=key)
+        >>> state.particles.shape
+        (50, 2)
     """
 
     coordinates: AbstractCoordinates
@@ -95,8 +106,11 @@ class ParticleFlow(AbstractStage):
         return _initial_state(self, particles, target.is_noisy, key)
 
     def corrects(self, target: Target) -> bool:
-        """Whether runs on this target end with corrections; never with minibatches."""
-        return self.corrected and not target.is_noisy
+        """Whether runs on this target end with corrections.
+
+        With minibatches, corrections use a subsample of the rows, which not every target allows.
+        """
+        return self.corrected and (not target.is_noisy or can_subsample(target))
 
     def for_run(self, num_steps: int) -> "ParticleFlow":
         """The flow for a run of known length: step sizes may decay towards its end."""

@@ -38,6 +38,14 @@ def to_blackjax(
         flow: the method, `NVGD()` if omitted.
         num_steps: how many steps will be taken; required by flows whose step sizes depend on the
             length of the run, such as `NVGD()`.
+
+    Examples:
+        >>> algorithm = nvgd.to_blackjax(lambda x: -0.5 * jnp.sum(x**2), nvgd.SVGD(0.3), dim=2)
+        >>> key = jax.random.key(0)
+        >>> state = algorithm.init(jax.random.normal(key, (50, 2)), key)
+        >>> state, info = algorithm.step(key, state)
+        >>> state.particles.shape
+        (50, 2)
     """
     base = optional_import("blackjax.base", "blackjax", "to_blackjax")
     target = as_target(target, dim, example)

@@ -39,6 +39,16 @@ def from_numpyro(
         init_strategy: a strategy of NumPyro, such as `numpyro.infer.init_to_median`, that draws
             the starting particles; `init_to_uniform` if omitted, which is uniform on (−2, 2) in
             unconstrained space. `sample(initial="prior")` draws them from the prior instead.
+
+    Examples:
+        >>> import numpyro
+        >>> import numpyro.distributions as dist
+        >>> def model(values):
+        ...     scale = numpyro.sample("scale", dist.HalfNormal(1.0))
+        ...     numpyro.sample("value", dist.Normal(0.0, scale), obs=values)
+        >>> target = nvgd.from_numpyro(model, jnp.array([0.3, -1.2, 0.8]))
+        >>> target.dim
+        1
     """
     optional_import("numpyro", "numpyro", "from_numpyro")
     check_callable("model", model)

@@ -39,6 +39,15 @@ def from_pymc(model: Any) -> Target:
 
     Arguments:
         model: a `pymc.Model` with continuous free variables.
+
+    Examples:
+        >>> import pymc as pm
+        >>> with pm.Model() as model:
+        ...     scale = pm.HalfNormal("scale", 1.0)
+        ...     value = pm.Normal("value", 0.0, scale, observed=[0.3, -1.2, 0.8])
+        >>> target = nvgd.from_pymc(model)
+        >>> target.dim
+        1
     """
     pymc = optional_import("pymc", "pymc", "from_pymc")
     if not isinstance(model, pymc.Model):

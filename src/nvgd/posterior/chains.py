@@ -21,11 +21,6 @@ class Chains(NamedTuple):
         """Every `stride`-th state, the last one included."""
         return Chains(*(values[:, ::-1][:, ::stride][:, ::-1] for values in self))
 
-    def snapshots(self, number: int) -> Float[np.ndarray, "number n d"]:
-        """The positions at `number` times, evenly spaced from the first to the last but one."""
-        times = np.linspace(0, max(self.positions.shape[1] - 2, 0), number).round().astype(int)
-        return np.swapaxes(self.positions[:, times], 0, 1)
-
     def thinned(self) -> "Chains":
         """About as many states as are independent of each other, in most coordinates.
 

@@ -23,6 +23,14 @@ def load(path: str | os.PathLike[str], target: Target | None = None) -> Posterio
         path: the file.
         target: the sampled target, which predictions and comparisons with the model need; draws,
             summary, plots and history do not.
+
+    Examples:
+        >>> import tempfile
+        >>> path = f"{tempfile.mkdtemp()}/banana.npz"
+        >>> banana = nvgd.densities.Banana()
+        >>> nvgd.sample(banana.log_density, nvgd.ULA(0.02), dim=2, num_steps=50).save(path)
+        >>> nvgd.load(path).num_steps
+        50
     """
     facts, arrays = read_archive(Path(path), KIND)
     groups: dict[str, dict[str, Any]] = {group: {} for group in (*GROUPS, "chains")}

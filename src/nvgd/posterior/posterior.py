@@ -35,6 +35,13 @@ class Posterior(RunRecord):
 
     `draws` are in constrained space, one array of shape (chain, draw, …) per name; `particles` are
     flat and unconstrained. `RunRecord` lists the other attributes.
+
+    Examples:
+        >>> posterior = nvgd.sample(nvgd.densities.Banana().log_density, dim=2)
+        >>> posterior.draws["x"].shape[2:]
+        (2,)
+        >>> list(posterior.summary()["mean"])
+        ['x[0]', 'x[1]']
     """
 
     def summary(
@@ -94,8 +101,8 @@ class Posterior(RunRecord):
         The verdict is "converged", "not yet", "variance too small", "multimodal disagreement" or
         "diverged". It is based on the particles' scores from all data: identities that hold for
         draws of the target, the Stein discrepancy of a witness on held-out particles, and the
-        kernelised Stein discrepancy (see `docs/diagnostics.md` for what they can and cannot
-        detect).
+        kernelised Stein discrepancy (`docs/how-it-works/diagnosis.md` says what they can and
+        cannot detect).
 
         Arguments:
             num_replicates: number of further runs, of the same length but from other initial
@@ -124,6 +131,7 @@ class Posterior(RunRecord):
             names=self._coordinate_names(),
             labels=self.labels,
             replicates=replicates,
+            density_error=self.density_error,
         )
 
     def _coordinate_names(self) -> Sequence[str]:
@@ -166,12 +174,13 @@ class Posterior(RunRecord):
             extend=None,
         )
 
-    def predict(self, *args: Any, seed: int = 0, **kwargs: Any) -> dict[str, Array]:
+    def predict(self, *args: Any, seed: int = 0, **kwargs: Any) -> Any:
         """Posterior predictive data, with leading axes (chain, draw) as in `draws`.
 
         A NumPyro model predicts with its original arguments or with new ones; leave the sites to
         predict unobserved. A PyMC model predicts with its current data. Your own `Target` predicts
-        with the function in `Target(..., model=nvgd.Model(predict=...))`.
+        with the function in `Target(..., model=nvgd.Model(predict=...))`. A network predicts for
+        new rows, `predict(x)`, and returns a `networks.Prediction`, already averaged over draws.
 
         Arguments:
             args, kwargs: passed on to the model.
@@ -186,6 +195,8 @@ class Posterior(RunRecord):
                 "this target cannot predict: pass Target(..., model=nvgd.Model(predict=lambda "
                 "position, key, ...: ...))."
             )
+        if not isinstance(predicted, dict):
+            return predicted
         return {name: self.by_chain(values) for name, values in predicted.items()}
 
     def to_arviz(self, *, predictive: bool = True, seed: int = 0) -> Any:

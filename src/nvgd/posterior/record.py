@@ -22,8 +22,8 @@ class RunRecord:
     """Draws and particles that represent the target, with the record of their run.
 
     Attributes:
-        particles: flat, in unconstrained space, shape (n, dim): those of the flow, if they agree
-            with the chains of the corrections, or the last states of these chains.
+        particles: flat, in unconstrained space, shape (n, dim). Where corrections ran, one draw
+            of every chain, chosen so that together they represent all draws as evenly as possible.
         history: one array per quantity, one entry per step: `log_density` (mean over particles),
             `step_norm`, `num_gradients` (cumulative) and quantities of the stage, such as
             `stein_discrepancy` (on held-out particles), `inner_steps` and `acceptance`; NaN, or 0
@@ -50,6 +50,8 @@ class RunRecord:
         chains: the chains of the corrections in unconstrained space, thinned, with their log
             densities and scores; None if there were no corrections.
         notes: what a person should know about a run that went on after a fault.
+        density_error: standard deviation over the draws of the error of the log density that the
+            chains used, in nats, measured against all rows; 0 if they used all rows.
         extend: further draws of the chains; None without chains, and in a loaded posterior.
     """
 
@@ -69,6 +71,7 @@ class RunRecord:
     flow_state: Any = None
     chains: Chains | None = None
     notes: tuple[str, ...] = ()
+    density_error: float = 0.0
     extend: Callable[[int, int], Chains] | None = None
 
     @property

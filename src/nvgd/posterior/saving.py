@@ -11,7 +11,7 @@ from nvgd._support.errors import InputError
 
 KIND = "posterior"
 # Contents of a file: plain values, and groups of arrays.
-FACTS = ("status", "num_kept", "method", "num_steps", "notes")
+FACTS = ("status", "num_kept", "method", "num_steps", "notes", "density_error")
 GROUPS = ("draws", "history", "metrics")
 
 

@@ -182,6 +182,14 @@ def learn_transport(
         num_particles: number of particles to which the fields are fitted.
         num_steps: number of steps of the flow.
         seed: the same seed gives the same transport.
+
+    Examples:
+        >>> target = nvgd.Target(lambda x: -0.5 * jnp.sum(x**2 / 2), dim=2)
+        >>> flow = nvgd.SVGD(0.1, coordinates=nvgd.coordinates.Whitened())
+        >>> base = nvgd.densities.Gaussian([0.0, 0.0], [4.0, 4.0])
+        >>> weighted = nvgd.learn_transport(target, flow, base, num_steps=20).weigh(1000)
+        >>> abs(weighted.log_evidence - math.log(4 * math.pi)) < 3 * weighted.standard_error
+        True
     """
     check_kind("target", target, Target, "Target(log_density, dim=2)")
     check_kind("flow", flow, ParticleFlow, "NVGD.paper()")

@@ -36,6 +36,7 @@ from nvgd.running.chunks import CAPACITY
 from nvgd.running.history import History
 from nvgd.running.plan import Active
 from nvgd.running.run import Run, first_of
+from nvgd.targets.subsamples import Subsample
 from nvgd.targets.target import evaluate
 
 KIND = "checkpoint"
@@ -91,6 +92,7 @@ class Checkpoints:
         arrays = {
             **self._start,
             **tree_to_arrays(run.active.stage, "stage"),
+            **tree_to_arrays(run.active.subsample, "subsample"),
             **tree_to_arrays(run.whole_state(), "state"),
             **tree_to_arrays(run.whole_previous(), "previous"),
             "init_gradients": np.array(list(run.history.init_gradients.items()), int).reshape(
@@ -102,8 +104,6 @@ class Checkpoints:
             **{f"looks/{name}": values for name, values in run.length.records().items()},
         }
         arrays |= {f"draws/{name}": values for name, values in run.draws.arrays().items()}
-        if run.flow_particles is not None:
-            arrays["flow_particles"] = run.flow_particles
         if run.kept:
             arrays["kept"] = np.stack(run.kept)
         self._last_time, self._has_one = time.monotonic(), True
@@ -203,23 +203,26 @@ class Checkpoints:
         history = History([StepInfo(**infos)], arrays["init_gradients"].tolist())
         run.restore(active, previous, stages[:-1], history, list(arrays.get("kept", ())))
         run.draws.restore(_part(arrays, "draws"))
-        run.flow_particles, run.notes = arrays.get("flow_particles"), list(facts["notes"])
+        run.notes = list(facts["notes"])
         watch.restore(_part(arrays, "metrics"))
         run.length.restore(_part(arrays, "looks"))
 
     def _restored(self, run: Run, kind: str, arrays: Arrays) -> tuple[Active, Any]:
         """The active stage with its state, and the previous state."""
-        like = run.active
+        like, rows = run.active, _part(arrays, "subsample")
+        subsample = Subsample.restored(run.target, rows) if rows else None
         if kind != like.kind:
             legs = [leg for leg in run.length.legs if leg.kind == kind]
             if not legs:
                 raise InputError(f"it is already in the stage {kind!r}: ask for more steps.")
             # Shapes only: nothing is computed.
-            like = eqx.filter_eval_shape(legs[0].enter, run.target, run.whole_active(), run.key)
+            like = eqx.filter_eval_shape(
+                legs[0].enter, run.target, run.whole_active(), subsample, run.key
+            )
         stage = arrays_to_tree(like.stage, arrays, "stage")
         states = (arrays_to_tree(like.state, arrays, name) for name in ("state", "previous"))
         state, previous = states
-        return Active(kind, stage, state), previous
+        return Active(kind, stage, state, subsample), previous
 
 
 def _part(arrays: Arrays, prefix: str) -> Arrays:

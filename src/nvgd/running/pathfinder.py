@@ -35,6 +35,13 @@ class Laplace(AbstractStart):
     Arguments:
         scale: factor on the standard deviations; above 1 for an overdispersed start.
         num_candidates: number of positions along the path at which to fit.
+
+    Examples:
+        >>> far = lambda x: -0.5 * jnp.sum((x - 5.0) ** 2)
+        >>> start = nvgd.Laplace(scale=2.0)
+        >>> posterior = nvgd.sample(far, nvgd.ULA(0.1), dim=2, initial=start, num_steps=50)
+        >>> round(float(posterior.particles.mean()))
+        5
     """
 
     scale: float = eqx.field(default=1.0, converter=plain)

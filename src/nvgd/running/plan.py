@@ -11,6 +11,7 @@ from nvgd.exact.adaptation import searched
 from nvgd.exact.corrections import Corrections
 from nvgd.flow.particle_flow import ParticleFlow
 from nvgd.flow.stage import AbstractStage
+from nvgd.targets.subsamples import Subsample, subsample
 from nvgd.targets.target import Target
 
 # The flow takes FLOW_SHARE of a run with corrections, but at least FEWEST_FLOW_STEPS steps.
@@ -18,6 +19,9 @@ FEWEST_FLOW_STEPS = 400
 FLOW_SHARE = 0.2
 # Fewer steps of corrections are not worth their compilation.
 FEWEST_CORRECTIONS = 100
+# With minibatches, the first round of corrections brings the particles to where the subsample of
+# the next one is drawn.
+APPROACH = 200
 
 
 class Active(NamedTuple):
@@ -26,6 +30,13 @@ class Active(NamedTuple):
     kind: str
     stage: AbstractStage
     state: Any
+    subsample: Subsample | None = None
+    """The rows that stand for all rows of a target with minibatches; None if the stage uses all
+    rows, or batches."""
+
+    def target(self, whole: Target) -> Target:
+        """The target that the stage evaluates."""
+        return whole if self.subsample is None else self.subsample.target(whole)
 
 
 class AbstractLeg(ABC):
@@ -38,9 +49,21 @@ class AbstractLeg(ABC):
     def begins(self, active: Active) -> bool:
         """Whether this leg has a stage of its own to begin, or goes on with the active one."""
 
+    def look_ahead(self, target: Target, active: Active, seed: int) -> Subsample | None:
+        """The subsample of the rows that this leg's stage uses; None by default."""
+        del target, active, seed
+        return None
+
     @abstractmethod
-    def enter(self, target: Target, active: Active, key: PRNGKeyArray) -> Active:
-        """Begin this leg's stage, or go on with the active one."""
+    def enter(
+        self, target: Target, active: Active, subsample: Subsample | None, key: PRNGKeyArray
+    ) -> Active:
+        """Begin this leg's stage, or go on with the active one.
+
+        Arguments:
+            target: the target of the run.
+            subsample: the result of `look_ahead`.
+        """
 
 
 class FlowLeg(AbstractLeg):
@@ -61,14 +84,17 @@ class FlowLeg(AbstractLeg):
         del active
         return False
 
-    def enter(self, target, active, key):
+    def enter(self, target, active, subsample, key):
         """Keep the state, with this leg's step sizes."""
-        del target, key
+        del target, subsample, key
         return Active(self.kind, self.flow, active.state)
 
 
 class CorrectionLeg(AbstractLeg):
-    """A round of corrections, in the coordinates fitted by the flow."""
+    """A round of corrections, in the coordinates fitted by the flow.
+
+    With minibatches, every round draws a new subsample of the rows, near where its particles are.
+    """
 
     kind = "corrections"
 
@@ -80,7 +106,13 @@ class CorrectionLeg(AbstractLeg):
         """After the flow, and after an earlier round."""
         return active.kind != self.kind or int(active.state.step) >= cast(Any, active.stage).end
 
-    def enter(self, target, active, key):
+    def look_ahead(self, target, active, seed):
+        """A new subsample at the beginning of a round."""
+        if not target.is_noisy or not self.begins(active):
+            return active.subsample
+        return subsample(target, active.state.particles, seed)
+
+    def enter(self, target, active, subsample, key):
         """Begin a round from the particles; the round in progress ends where this leg does."""
         step = active.state.step
         if not self.begins(active):
@@ -96,8 +128,12 @@ class CorrectionLeg(AbstractLeg):
             stage = Corrections(self._coordinates, memory, step, num_steps, state.log_size)
         else:
             memory = active.state.coordinates
+            if target.is_noisy:
+                # A flow with noisy scores does not search.
+                memory = self._coordinates.init(particles)
             stage = Corrections.of(self._coordinates, memory, step, num_steps, particles)
-        return Active(self.kind, stage, stage.init(target, particles, key=key))
+        begun = Active(self.kind, stage, None, subsample)
+        return begun._replace(state=stage.init(begun.target(target), particles, key=key))
 
 
 Plan = tuple[AbstractLeg, ...]
@@ -107,7 +143,12 @@ def plan(flow: ParticleFlow, target: Target, num_steps: int) -> Plan:
     """The legs of a run of `num_steps`: the flow, then corrections if the flow uses them."""
     before = num_flow_steps(num_steps) if flow.corrects(target) else num_steps
     first = FlowLeg(flow, before, before)
-    return (first,) if before == num_steps else (first, CorrectionLeg(flow, num_steps))
+    if before == num_steps:
+        return (first,)
+    approach = before + APPROACH
+    if not target.is_noisy or num_steps - approach < FEWEST_CORRECTIONS:
+        return first, CorrectionLeg(flow, num_steps)
+    return first, CorrectionLeg(flow, approach), CorrectionLeg(flow, num_steps)
 
 
 def leg_at(legs: Plan, step: int, kind: str = "flow") -> AbstractLeg:

@@ -8,9 +8,10 @@ import numpy as np
 from nvgd.flow.particle_flow import ParticleFlow
 from nvgd.flow.stage import StageState
 from nvgd.posterior.chains import Chains
+from nvgd.posterior.diagnostics.chain_checks import LARGEST_DENSITY_ERROR
 from nvgd.posterior.diagnostics.mixing import measure_mixing
 from nvgd.running.history import History
-from nvgd.running.plan import FEWEST_FLOW_STEPS, CorrectionLeg, FlowLeg
+from nvgd.running.plan import APPROACH, FEWEST_FLOW_STEPS, CorrectionLeg, FlowLeg
 from nvgd.running.stopping import AbstractLength
 from nvgd.targets.target import Target
 
@@ -24,6 +25,13 @@ class RoundEnd(NamedTuple):
     step: int
     excess: float
     """Worst R-hat of all coordinates, where 1 is the largest allowed (`Mixing.excess`)."""
+    density_error: float
+    """Error of the log density that the round used, in units in which 1 is too large."""
+
+    @property
+    def is_good(self) -> bool:
+        """Whether the round's chains have mixed, over the right target."""
+        return self.excess < 1 and self.density_error < 1
 
 
 class RoundsLength(AbstractLength):
@@ -31,14 +39,16 @@ class RoundsLength(AbstractLength):
 
     The first round takes 600 steps. If R-hat of some coordinate is too large at its end, the round
     counts as warm-up of the next one, which is twice as long. Draws are those of the last round.
+    With minibatches, a short round comes first, and the log density of a round is checked against
+    all rows, too.
 
     Arguments:
         max_steps: the run ends here at the latest.
     """
 
     def __init__(self, flow: ParticleFlow, target: Target, max_steps: int):
-        del target
         self.given, self._max_steps = flow, max_steps
+        self._approach = APPROACH if target.is_noisy else 0
         self._ends: list[RoundEnd] = []
         self._plan()
 
@@ -47,8 +57,11 @@ class RoundsLength(AbstractLength):
         num_flow_steps = min(FEWEST_FLOW_STEPS, self._max_steps)
         flow = FlowLeg(self.given, num_flow_steps, num_flow_steps)
         step, length, rounds = num_flow_steps, FIRST_ROUND, []
+        if self._approach and step < self._max_steps:
+            step = min(step + self._approach, self._max_steps)
+            rounds.append(CorrectionLeg(self.given, step))
         for number in range(len(self._ends) + 1):
-            is_over = bool(number) and self._ends[number - 1].excess < 1
+            is_over = bool(number) and self._ends[number - 1].is_good
             if is_over or step >= self._max_steps:
                 break
             left = self._max_steps - step
@@ -61,7 +74,7 @@ class RoundsLength(AbstractLength):
     @property
     def is_converged(self):
         """Whether the chains of the last round have mixed."""
-        return self._ends[-1].excess < 1 if self._ends else None
+        return self._ends[-1].is_good if self._ends else None
 
     def look(
         self,
@@ -69,6 +82,7 @@ class RoundsLength(AbstractLength):
         state: Callable[[], StageState],
         history: History,
         chains: Callable[[], Chains | None],
+        density_error: Callable[[], float],
     ) -> None:
         """At the end of a round, measure how well its chains have mixed."""
         del state, history
@@ -78,7 +92,8 @@ class RoundsLength(AbstractLength):
         if found is None:
             return
         columns = np.concatenate([found.positions, found.log_densities[:, :, None]], axis=2)
-        self._ends.append(RoundEnd(step, float(np.max(measure_mixing(columns).excess))))
+        excess = float(np.max(measure_mixing(columns).excess))
+        self._ends.append(RoundEnd(step, excess, density_error() / LARGEST_DENSITY_ERROR))
         self._plan()
 
     def end_flow(self, step):
@@ -94,5 +109,5 @@ class RoundsLength(AbstractLength):
     def restore(self, records):
         """Restore the rounds and plan again from them."""
         columns = np.stack([records[name] for name in RoundEnd._fields], axis=1)
-        self._ends = [RoundEnd(int(step), excess) for step, excess in columns.tolist()]
+        self._ends = [RoundEnd(int(step), *rest) for step, *rest in columns.tolist()]
         self._plan()

@@ -27,6 +27,7 @@ from nvgd.running.plan import AbstractLeg, Active, leg_at
 from nvgd.running.progress import Progress
 from nvgd.running.stopping import AbstractLength
 from nvgd.targets.data import AbstractBatches, steps_at_a_time
+from nvgd.targets.subsamples import density_error
 from nvgd.targets.target import Target
 
 # Chunk lengths adapt to this duration, the interval of progress updates and of checks for Ctrl-C.
@@ -58,8 +59,6 @@ class Run:
     ):
         self.length, self.target, self.key = length, target, key
         self.batches, self.thin, self.placement = batches, thin, placement
-        rows = None if target.data is None else target.data.rows
-        self._placed_target = placement.split_rows(target, rows)
         self._placed_key = placement.replicate(key)
         self._leg: AbstractLeg | None = None
         self.restore_active(active, active.state)
@@ -69,9 +68,8 @@ class Run:
         self.ended_stages: list[StageRecord] = []
         self.flow_state: Any = None
         """The state at the end of the flow; None before, or if another process took those steps."""
-        self.flow_particles: np.ndarray | None = None
-        """The particles at the end of the flow; None before."""
         self.draws = KeptDraws()
+        self._density_error: tuple[int, float] | None = None
         self.notes: list[str] = []
         """What a person should know about a run that went on after a fault."""
         # Batches read by the host are large, which limits the number of steps per chunk.
@@ -146,18 +144,19 @@ class Run:
         if leg is self._leg:
             return
         if not leg.begins(self.active):
-            stage = leg.enter(self.target, self.active, self.key).stage
+            subsample = self.active.subsample
+            stage = leg.enter(self.target, self.active, subsample, self.key).stage
             self.active, self._leg = self.active._replace(stage=stage), leg
             return
         ended = self.whole_active()
         # This compiles: nothing has changed yet if it is interrupted.
-        begun = leg.enter(self.target, ended, self.key)
+        subsample = leg.look_ahead(self.target, ended, step)
+        begun = leg.enter(self.target, ended, subsample, self.key)
         with deferred_interrupts():
             self.ended_stages.append(StageRecord(ended.kind, step))
             self.draws.clear()
             if ended.kind == "flow":
                 self.flow_state = ended.state
-                self.flow_particles = np.asarray(ended.state.particles)
             number = begun.stage.init_gradients(len(begun.state.particles))
             self.history.init_gradients[step] = number
             self.restore_active(begun, begun.state)
@@ -168,15 +167,15 @@ class Run:
         if self.draws.is_due(self.active.stage, self.active.state):
             self.draws.add(self.whole_state())
         with self._stopped_by_errors():
-            self.length.look(step, self.whole_state, self.history, self.chains)
+            self.length.look(step, self.whole_state, self.history, self.chains, self.density_error)
 
     def _chunk(self, step: int, length: int) -> None:
         """Take up to `length` steps after `step`."""
         shares = None
-        if self.batches is not None:
-            shares = self._placed_batches(self.batches.take(step, length, self._part))
+        if self._batches is not None:
+            shares = self._placed_batches(self._batches.take(step, length, self._part))
             # The host reads the next batches while the devices work.
-            self.batches.read_ahead(step + length, length, self._part)
+            self._batches.read_ahead(step + length, length, self._part)
         raised = None
         with self.placement.active():
             steps = Steps(
@@ -227,7 +226,12 @@ class Run:
             first, last = step // self.thin, (step + taken) // self.thin
             kept = self.placement.gathered(chunk.kept[: last - first])
             self.kept.extend(np.asarray(particles) for particles in kept)
-        self.history.add(jax.tree.map(lambda leaf: leaf[:taken], chunk.infos))
+        infos = chunk.infos
+        num_rows = self._placed_target.batch_size or self._placed_target.num_rows
+        if num_rows:
+            rows = np.full(tried, num_rows)
+            infos = infos._replace(diagnostics={**infos.diagnostics, "num_rows": rows})
+        self.history.add(jax.tree.map(lambda leaf: leaf[:taken], infos))
         if not chunk.healthy:
             self._fail(step + tried, jax.tree.map(lambda leaf: leaf[-1], chunk.infos))
             self.history.cut(self.num_steps)
@@ -261,11 +265,12 @@ class Run:
         particles = active.stage.finish(self.target, active.state)
         # The batch of the last step, because there may be no next one.
         last = max(self.num_steps - 1, 0)
-        taken = None if self.batches is None else first_of(self.batches, last)
-        is_lost = np.asarray(is_faulty(self.target, particles, taken))
+        taken = None if self._batches is None else first_of(self._batches, last)
+        target = self.active.target(self.target)
+        is_lost = np.asarray(is_faulty(target, particles, taken))
         if self.length.given.mover.rescues and 0 < 2 * is_lost.sum() <= len(is_lost):
             particles = jnp.asarray(onto_nearest(np.asarray(particles), is_lost))
-            is_lost = np.asarray(is_faulty(self.target, particles, taken))
+            is_lost = np.asarray(is_faulty(target, particles, taken))
         if is_lost.any():
             self._blame_log_density(self.num_steps, int(is_lost.sum()))
             return None
@@ -274,6 +279,21 @@ class Run:
     def chains(self) -> Chains | None:
         """The draws of the active stage so far; None if there are none."""
         return self.draws.chains(self.active.stage, self.active.state)
+
+    @property
+    def _batches(self) -> AbstractBatches | None:
+        """The batches of the active stage."""
+        return self.batches if self.active.subsample is None else None
+
+    def density_error(self) -> float:
+        """Error of the log density that the active stage uses, in nats; see `density_error`."""
+        if self.active.subsample is None:
+            return 0.0
+        state = self.whole_state()
+        if self._density_error is None or self._density_error[0] != self.num_steps:
+            error = density_error(self.target, state.particles, state.log_densities)
+            self._density_error = self.num_steps, error
+        return self._density_error[1]
 
     def steps_between(self, thinned: Chains | None) -> int:
         """Number of steps between two of these draws."""
@@ -335,6 +355,9 @@ class Run:
             self.placement.split_particles(tree, *shape) for tree in (active.state, previous)
         )
         self.active: Active = active._replace(state=state)
+        target = active.target(self.target)
+        rows = None if target.data is None or active.subsample else target.data.rows
+        self._placed_target = self.placement.split_rows(target, rows)
 
     def whole_state(self) -> Any:
         """The state, gathered so that every process can read it."""

@@ -26,7 +26,7 @@ from nvgd._support.errors import (
 )
 from nvgd._support.processes import agreed, is_first_process
 from nvgd._support.program_cache import keep_compiled_programs
-from nvgd.exact.final_choice import flow_unless_wrong
+from nvgd.exact.support_points import support_points
 from nvgd.flow.methods import NVGD
 from nvgd.flow.particle_flow import ParticleFlow
 from nvgd.flow.stage import StageState
@@ -51,8 +51,6 @@ from nvgd.targets.target import LogDensity, Target
 # Number of steps of a run without corrections, and the most that "auto" takes.
 DEFAULT_NUM_STEPS = 1000
 DEFAULT_MAX_STEPS = 10_000
-# States of the chains with which the flow's particles are compared.
-NUM_SNAPSHOTS = 8
 
 
 class FinalState(NamedTuple):
@@ -120,6 +118,11 @@ def sample(
             all processes if `jax.distributed` is initialised.
         progress: show a progress bar in a terminal or notebook; elsewhere, such as in a log file, a
             line on standard error now and then if the run takes more than ten seconds.
+
+    Examples:
+        >>> posterior = nvgd.sample(lambda x: -0.5 * jnp.sum(x**2), dim=2)
+        >>> posterior.draws["x"].shape[2:]
+        (2,)
     """
     check_not_traced("nvgd.sample")
     keep_compiled_programs()
@@ -172,10 +175,9 @@ def sample(
         with shown.compiling("the end of the run"):
             particles = run.finished()
             chains = None if thin is not None else run.chains()
-            if chains is not None and run.flow_particles is not None:
-                flowed = jnp.asarray(run.flow_particles)
-                snapshots = jnp.asarray(chains.snapshots(NUM_SNAPSHOTS))
-                particles = flow_unless_wrong(flowed, particles, snapshots)
+            if chains is not None and run.status == "completed":
+                particles = jnp.asarray(support_points(chains.positions))
+            error = 0.0 if chains is None else run.density_error()
     if run.status != "completed":
         watch.forget_after(run.num_steps)
         warnings.warn(RunStoppedWarning(run.status), stacklevel=2)
@@ -213,13 +215,14 @@ def sample(
     last = run.whole_active()
 
     def extend(num_draws: int, seed: int) -> Chains:
-        return further_draws(target, last, run.steps_between(thinned), num_draws, seed)
+        return further_draws(last.target(target), last, run.steps_between(thinned), num_draws, seed)
 
     posterior = Posterior(
         particles=jnp.asarray(np.concatenate(run.kept) if run.kept else particles),
         chains=thinned,
         extend=None if thinned is None else extend,
         notes=tuple(run.notes),
+        density_error=error,
         history=run.history_arrays(),
         metrics=watch.records(),
         status=run.status,

@@ -79,6 +79,24 @@ def simulation_based_calibration(
         seed: the same seed gives the same result.
         progress: whether to show the number of simulations done, as `sample` does its steps.
         sample_options: passed to `nvgd.sample`, for instance `flow`, `num_particles`, `num_steps`.
+
+    Examples:
+        >>> def simulate(key):
+        ...     first, second = jax.random.split(key)
+        ...     mean = jax.random.normal(first)
+        ...     return {"mean": mean}, mean + jax.random.normal(second, (20,))
+        >>> def log_density(position, data):
+        ...     mean = position["mean"]
+        ...     return -0.5 * mean**2 - 0.5 * jnp.sum((data - mean) ** 2)
+        >>> def make_target(data):
+        ...     return nvgd.Target(
+        ...         jax.tree_util.Partial(log_density, data=data), example={"mean": 0.0}
+        ...     )
+        >>> result = nvgd.simulation_based_calibration(
+        ...     simulate, 5, make_target=make_target, flow=nvgd.ULA(0.01), num_steps=200
+        ... )
+        >>> result.ranks.shape
+        (5, 1)
     """
     check_not_traced("nvgd.simulation_based_calibration")
     check_callable("simulate", simulate)

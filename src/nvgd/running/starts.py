@@ -57,6 +57,13 @@ class Jittered(AbstractStart):
     Arguments:
         position: the centre, in unconstrained space and in the form that the log density takes.
         scale: standard deviation of each coordinate.
+
+    Examples:
+        >>> start = nvgd.Jittered(jnp.array([5.0, 5.0]), scale=0.5)
+        >>> far = lambda x: -0.5 * jnp.sum((x - 5.0) ** 2)
+        >>> posterior = nvgd.sample(far, nvgd.ULA(0.1), dim=2, initial=start, num_steps=50)
+        >>> round(float(posterior.particles.mean()))
+        5
     """
 
     position: Position

@@ -26,7 +26,7 @@ from nvgd.targets.target import Target
 CHECK_EVERY = 25
 PATIENCE = 4
 # A held-out discrepancy up to this many standard errors counts as noise. Exact samples reach two
-# standard errors in less than one case in a hundred (docs/diagnostics.md).
+# standard errors in less than one case in a hundred (docs/results/diagnostics.md).
 NOISE_LEVEL = 2.0
 # A drift of the mean log density up to this many standard errors counts as noise.
 DRIFT_LEVEL = 3.0
@@ -77,6 +77,7 @@ class AbstractLength(ABC):
         state: Callable[[], StageState],
         history: History,
         chains: Callable[[], Chains | None],
+        density_error: Callable[[], float],
     ) -> None:
         """Check for convergence, if a check is due.
 
@@ -85,8 +86,9 @@ class AbstractLength(ABC):
             state: gathers the current state.
             history: records of all steps.
             chains: the draws of the active stage so far.
+            density_error: measures the error of the log density that the stage uses.
         """
-        del step, state, history, chains
+        del step, state, history, chains, density_error
 
     def end_flow(self, step: int) -> bool:
         """End the flow at this step, if another stage follows it; whether one does."""
@@ -169,9 +171,9 @@ class QuietLength(AbstractLength):
         """Steps until the next multiple of the interval, or until the next leg."""
         return min(self._every - step % self._every, super().steps_until_next(step))
 
-    def look(self, step, state, history, chains):
+    def look(self, step, state, history, chains, density_error):
         """Measure discrepancy and drift, if a check is due, and decide whether to stop."""
-        del chains
+        del chains, density_error
         if step % self._every or self.rest_at is not None or step > self._last_look or not step:
             return
         if self._rows and self._rows[-1].step >= step:

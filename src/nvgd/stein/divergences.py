@@ -50,6 +50,11 @@ class ExactDivergence(AbstractDivergence):
 
     If the witness has its divergence in closed form, as an `MLP` with up to two hidden layers
     does, the closed form is used instead, at less than the cost of one probe.
+
+    Examples:
+        >>> exact = nvgd.stein.ExactDivergence()
+        >>> nvgd.stein.divergence(lambda x: 2.0 * x, jnp.zeros((3, 2)), exact).tolist()
+        [4.0, 4.0, 4.0]
     """
 
     def probes(self, key, num_particles, dim, dtype, stream=0):
@@ -85,6 +90,10 @@ class HutchinsonDivergence(AbstractDivergence):
     Arguments:
         distribution: of the probes z, "rademacher" or "gaussian".
         num_probes: k, the number of probes per particle.
+
+    Examples:
+        >>> gaussian = nvgd.stein.HutchinsonDivergence("gaussian")  # the paper's
+        >>> flow = nvgd.NVGD.paper(divergence=gaussian)
     """
 
     distribution: Literal["rademacher", "gaussian"] = "rademacher"
@@ -148,13 +157,19 @@ def values_and_divergences(
                 'divergence="exact" or "hutchinson".'
             )
         return field.values_and_divergences(particles)
-    if isinstance(field, AbstractBatchedWitness):
-        values, tangents = field.values_and_tangents(particles, probes)
-    else:
-
-        def derivatives(x: Array, directions: Array) -> tuple[Array, Array]:
-            along = jax.vmap(lambda z: jax.jvp(field, (x,), (z,)), out_axes=(None, 0))
-            return along(directions)
-
-        values, tangents = jax.vmap(derivatives)(particles, probes)
+    values, tangents = values_and_tangents(field, particles, probes)
     return values, weight * jnp.sum(probes * tangents, axis=(1, 2))
+
+
+def values_and_tangents(
+    field: Field, particles: Float[Array, "n d"], directions: Float[Array, "n k d"]
+) -> tuple[Float[Array, "n d"], Float[Array, "n k d"]]:
+    """f(x), and (∂f/∂x)z for the k directions z of each particle."""
+    if isinstance(field, AbstractBatchedWitness):
+        return field.values_and_tangents(particles, directions)
+
+    def derivatives(x: Array, directions: Array) -> tuple[Array, Array]:
+        along = jax.vmap(lambda z: jax.jvp(field, (x,), (z,)), out_axes=(None, 0))
+        return along(directions)
+
+    return jax.vmap(derivatives)(particles, directions)

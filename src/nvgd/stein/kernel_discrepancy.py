@@ -28,6 +28,11 @@ def kernel_stein_discrepancy(
         scores: ∇log p at the particles.
         kernel: `IMQ(1.0)` if omitted. The bandwidth "median" uses at most 1,000 particles.
         unbiased: leave out pairs of a particle with itself; the value can then be negative.
+
+    Examples:
+        >>> x = jax.random.normal(jax.random.key(0), (500, 2))
+        >>> bool(nvgd.metrics.kernel_stein_discrepancy(x + 1.0, -(x + 1.0)) > 0.1)  # not N(0, I)
+        True
     """
     particles, scores = paired_samples(particles, scores, minimum=2 if unbiased else 1)
     if particles.shape != scores.shape:

@@ -69,6 +69,9 @@ class RBF(AbstractKernel):
 
     Arguments:
         bandwidth: h, a number or "median".
+
+    Examples:
+        >>> flow = nvgd.SVGD(0.1, kernel=nvgd.stein.RBF("median"))
     """
 
     bandwidth: Bandwidth = eqx.field(default="median", converter=plain)
@@ -86,6 +89,9 @@ class IMQ(AbstractKernel):
 
     Arguments:
         bandwidth: h, a number or "median".
+
+    Examples:
+        >>> flow = nvgd.SVGD(0.1, kernel=nvgd.stein.IMQ(1.0))
     """
 
     bandwidth: Bandwidth = eqx.field(default="median", converter=plain)

@@ -35,6 +35,9 @@ class PowerNorm(AbstractRegulariser):
 
     Arguments:
         power: p > 1.
+
+    Examples:
+        >>> flow = nvgd.NVGD.paper(regulariser=nvgd.stein.PowerNorm(3.0))
     """
 
     power: float = eqx.field(default=2.0, converter=plain)
@@ -68,6 +71,9 @@ class QuadraticForm(AbstractRegulariser):
 
     Arguments:
         matrix: Q, symmetric and positive definite; a vector stands for a diagonal matrix.
+
+    Examples:
+        >>> flow = nvgd.NVGD.paper(regulariser=nvgd.stein.QuadraticForm(jnp.eye(2)))
     """
 
     matrix: Float[Array, "d d"]

@@ -61,6 +61,11 @@ class MLP(AbstractBatchedWitness):
         depth: number of hidden layers (3 in the paper's BNN).
         dtype: of the parameters; JAX's default floating-point type if omitted.
         key: random key for the initial weights.
+
+    Examples:
+        >>> witness = nvgd.stein.MLP(2, width=64, key=jax.random.key(0))
+        >>> witness(jnp.zeros(2)).shape
+        (2,)
     """
 
     weights: list[Float[Array, "outputs inputs"]]

@@ -106,6 +106,17 @@ class BatchStream(AbstractData):
             resumed. An iterator or generator serves one run and allows no pass over all data,
             which the error of means, `diagnose()` and `num_steps="auto"` need.
         num_rows: N, the total number of rows, for the factor N/B.
+
+    Examples:
+        >>> batches = [jnp.linspace(0.0, 2.0, 50) for _ in range(20)]
+        >>> target = nvgd.Target(
+        ...     lambda theta: -0.5 * jnp.sum(theta**2),
+        ...     dim=1,
+        ...     log_likelihood=lambda theta, value: -0.5 * (value - theta[0]) ** 2,
+        ...     data=nvgd.BatchStream(batches, num_rows=1000),
+        ... )
+        >>> target.num_rows
+        1000
     """
 
     def __init__(self, batches: Iterable[PyTree], num_rows: int):

@@ -20,6 +20,11 @@ def hessian_information(target: Target) -> Information:
 
     Arguments:
         target: a target whose data, if any, are arrays in memory.
+
+    Examples:
+        >>> target = nvgd.Target(lambda x: -0.5 * jnp.sum(x**2 / 4.0), dim=2)
+        >>> jnp.diag(nvgd.coordinates.hessian_information(target)(jnp.zeros(2))).tolist()
+        [0.25, 0.25]
     """
     _check_data(target)
     return jax.hessian(lambda x: -target.log_density(x))
@@ -33,6 +38,16 @@ def fisher_information(target: Target) -> Information:
 
     Arguments:
         target: a target with a `log_likelihood` of one datum and data that are arrays in memory.
+
+    Examples:
+        >>> target = nvgd.Target(
+        ...     lambda theta: -0.5 * jnp.sum(theta**2),
+        ...     dim=1,
+        ...     log_likelihood=lambda theta, value: -0.5 * (value - theta[0]) ** 2,
+        ...     data=jnp.array([-1.0, 0.0, 2.0]),
+        ... )
+        >>> nvgd.coordinates.fisher_information(target)(jnp.zeros(1)).tolist()
+        [[6.0]]
     """
     _check_data(target)
     if target.log_likelihood is None or target.data is None or target.vectorised:

@@ -67,6 +67,19 @@ class Model(AbstractModel):
             position; for `posterior.predict(*args)`.
         dims: maps the name of an output to the names of its axes, as in ArviZ.
         coords: maps the name of an axis to the labels along it, as in ArviZ.
+
+    Examples:
+        >>> target = nvgd.Target(
+        ...     lambda x: -0.5 * jnp.sum(x**2),
+        ...     dim=2,
+        ...     model=nvgd.Model(
+        ...         prior=lambda key, num: jax.random.normal(key, (num, 2)),
+        ...         predict=lambda x, key: x.sum() + jax.random.normal(key),
+        ...     ),
+        ... )
+        >>> posterior = nvgd.sample(target, nvgd.ULA(0.1), initial="prior", num_steps=50)
+        >>> posterior.predict()["prediction"].shape
+        (1, 256)
     """
 
     prior: Callable[[PRNGKeyArray, int], Positions] | None

@@ -82,6 +82,14 @@ class Target(eqx.Module):
             used only for output.
         names: one name per coordinate of a flat position.
         model: a `Model` with the prior, predictions and labels.
+
+    Examples:
+        >>> target = nvgd.Target(
+        ...     lambda theta: -0.5 * theta["a"] ** 2 - 0.5 * jnp.sum(theta["b"] ** 2),
+        ...     example={"a": 0.0, "b": jnp.zeros(2)},
+        ... )
+        >>> target.dim
+        3
     """
 
     dim: int = eqx.field(static=True)
@@ -197,12 +205,33 @@ class Target(eqx.Module):
                 raise InputError(
                     "data that are not held in memory can only be used in batches: pass batch=."
                 )
-            likelihood = self.log_likelihood
-            if not self.vectorised:
-                likelihood = jax.vmap(likelihood, in_axes=(None, 0))
-            terms = likelihood(structured, rows)
-            value = value + self.num_rows * jnp.mean(jnp.asarray(terms))
+            value = value + self.num_rows * jnp.mean(self.log_likelihoods(position, rows))
         return value.astype(position.dtype)
+
+    def log_likelihoods(self, position: Float[Array, " d"], rows: PyTree) -> Float[Array, " rows"]:
+        """Log likelihood of each of these rows."""
+        likelihood = self.log_likelihood
+        assert likelihood is not None
+        if not self.vectorised:
+            likelihood = jax.vmap(likelihood, in_axes=(None, 0))
+        return jnp.asarray(likelihood(self.structure(position), rows))
+
+    def on_rows(
+        self, log_prior: LogDensity, log_likelihood: Callable[[Position, PyTree], Any], data: PyTree
+    ) -> "Target":
+        """The target with another prior, likelihood and data, all rows of which every step uses."""
+        return Target(
+            log_prior,
+            dim=self.dim if self.unravel is None else None,
+            example=None if self.unravel is None else self.unravel(jnp.zeros(self.dim)),
+            log_likelihood=log_likelihood,
+            data=data,
+            vectorised=self.vectorised,
+            particles_at_once=self.particles_at_once,
+            constrain=self.constrain,
+            names=self.names,
+            model=self.model,
+        )
 
     def log_densities_and_scores(
         self, particles: Float[Array, "n d"], batch: PyTree = None

@@ -76,6 +76,9 @@ class Adaptive(AbstractCoordinates[AdaptiveState | NoSearch | None]):
 
     Arguments:
         search_every: number of steps between two searches for a driver, after the first hundred.
+
+    Examples:
+        >>> flow = nvgd.NVGD(coordinates=nvgd.coordinates.Adaptive(search_every=50))
     """
 
     search_every: int = eqx.field(default=20, converter=plain)

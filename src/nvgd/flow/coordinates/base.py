@@ -16,7 +16,16 @@ State = TypeVar("State")
 
 
 class AbstractFrame(eqx.Module):
-    """An invertible map x = T(u), fitted to the particles of one step."""
+    """An invertible map x = T(u), fitted to the particles of one step.
+
+    Examples:
+        >>> particles = jax.random.normal(jax.random.key(0), (50, 2))
+        >>> coordinates = nvgd.coordinates.Whitened()
+        >>> frame = coordinates.fit(particles, -particles, coordinates.init(particles))
+        >>> expressed, scores = frame.express(particles, -particles)
+        >>> bool(jnp.allclose(frame.restore(expressed), particles, atol=1e-5))
+        True
+    """
 
     @abstractmethod
     def express(
@@ -34,7 +43,12 @@ class AbstractFrame(eqx.Module):
 
 
 class AbstractCoordinates(eqx.Module, Generic[State]):
-    """Fits a frame to the particles and their scores at the start of every step."""
+    """Fits a frame to the particles and their scores at the start of every step.
+
+    Examples:
+        >>> isinstance(nvgd.coordinates.Whitened(), nvgd.coordinates.AbstractCoordinates)
+        True
+    """
 
     frame_kind: ClassVar[Literal["fixed", "affine", "general"]]
     """Kind of the frames: "fixed" is one affine frame for all steps, independent of the particles;
@@ -96,7 +110,11 @@ class _IdentityFrame(AbstractFrame):
 
 
 class Identity(AbstractCoordinates[None]):
-    """The original coordinates x, as in the paper."""
+    """The original coordinates x, as in the paper.
+
+    Examples:
+        >>> flow = nvgd.NVGD(coordinates=nvgd.coordinates.Identity())
+    """
 
     frame_kind: ClassVar[Literal["fixed", "affine", "general"]] = "fixed"
 
@@ -171,6 +189,9 @@ class Diagonal(AbstractCoordinates[None]):
 
     Choose it when coordinates differ in scale: the step size is then in units of each coordinate's
     spread. On funnels it drives particles into the neck; use `Adaptive` there.
+
+    Examples:
+        >>> flow = nvgd.SVGD(0.1, coordinates=nvgd.coordinates.Diagonal())
     """
 
     frame_kind: ClassVar[Literal["fixed", "affine", "general"]] = "affine"

@@ -27,6 +27,9 @@ class Preconditioned(AbstractCoordinates[None]):
 
     Arguments:
         matrix: M, symmetric and positive definite; a vector gives a diagonal matrix.
+
+    Examples:
+        >>> flow = nvgd.SVGD(0.1, coordinates=nvgd.coordinates.Preconditioned([1.0, 100.0]))
     """
 
     lower: Float[Array, "d d"]
@@ -55,6 +58,9 @@ class Whitened(AbstractCoordinates[None]):
     for learned fields). Choose it for correlated targets that are not far from normal, with
     several particles per dimension. `Adaptive` is the robust alternative: it is insensitive to
     stray particles and unwarps funnels, but is affine-invariant only approximately.
+
+    Examples:
+        >>> flow = nvgd.SVGD(0.1, coordinates=nvgd.coordinates.Whitened())
     """
 
     frame_kind: ClassVar[Literal["fixed", "affine", "general"]] = "affine"
@@ -87,6 +93,9 @@ class Curved(AbstractCoordinates[None]):
         information: −∇²log p as a function of a position, such as `hessian_information(target)`
             or the Gauss–Newton matrix of `fisher_information(target)`. It costs d gradients per
             particle.
+
+    Examples:
+        >>> flow = nvgd.SVGD(0.1, coordinates=nvgd.coordinates.Curved())
     """
 
     information: Information | None = None

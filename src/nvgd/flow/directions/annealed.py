@@ -42,6 +42,11 @@ class Cycles(eqx.Module):
         start: smallest β.
         hold: share of each cycle during which β = 1.
         power: exponent of the rise.
+
+    Examples:
+        >>> schedule = nvgd.directions.Cycles(power=3.0)
+        >>> [round(float(schedule(jnp.array(share))), 3) for share in (0.5, 1.0)]
+        [0.296, 1.0]
     """
 
     num_cycles: int = eqx.field(default=1, converter=plain)
@@ -94,6 +99,10 @@ class Annealed(AbstractWrapper[AnnealedState]):
         schedule: `Cycles(...)`, or any function from the completed share of the run, in [0, 1],
             to β.
         num_steps: T, the length of the run; set by `sample` if omitted.
+
+    Examples:
+        >>> schedule = nvgd.directions.Cycles(power=3.0)
+        >>> direction = nvgd.directions.Annealed(nvgd.directions.Kernel(), schedule)
     """
 
     direction: AbstractDirection

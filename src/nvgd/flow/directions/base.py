@@ -33,7 +33,12 @@ class WitnessField(AbstractField):
 
 
 class Fit(NamedTuple):
-    """Result of a direction's fit in one step."""
+    """Result of a direction's fit in one step.
+
+    Examples:
+        >>> nvgd.directions.Fit._fields
+        ('velocities', 'field', 'state', 'diagnostics')
+    """
 
     velocities: Float[Array, "n d"]
     """Velocities at the particles."""
@@ -45,7 +50,12 @@ class Fit(NamedTuple):
 
 
 class Capabilities(NamedTuple):
-    """Properties of a direction, by which movers and wrappers reject what they do not support."""
+    """Properties of a direction, by which movers and wrappers reject what they do not support.
+
+    Examples:
+        >>> nvgd.directions.Langevin().capabilities.noise_share
+        1.0
+    """
 
     noise_share: float = 0.0
     """Share of −∇log q that is left to noise, which the mover adds: 1 for Langevin."""
@@ -65,7 +75,16 @@ class Capabilities(NamedTuple):
 
 
 class AbstractDirection(eqx.Module, Generic[State]):
-    """Computes velocities from particles and their scores."""
+    """Computes velocities from particles and their scores.
+
+    Examples:
+        >>> particles = jax.random.normal(jax.random.key(0), (50, 2))
+        >>> direction = nvgd.directions.Kernel()
+        >>> state = direction.init(particles, key=jax.random.key(1))
+        >>> fit = direction.fit(particles, -particles, state, view=None, key=jax.random.key(2))
+        >>> fit.velocities.shape
+        (50, 2)
+    """
 
     @abstractmethod
     def init(self, particles: Float[Array, "n d"], *, key: PRNGKeyArray) -> State:

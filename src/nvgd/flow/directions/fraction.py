@@ -33,6 +33,11 @@ class LangevinFraction(AbstractWrapper[State]):
     Arguments:
         direction: f.
         fraction: τ, between 0 and 1.
+
+    Examples:
+        >>> direction = nvgd.directions.LangevinFraction(nvgd.directions.Kernel(), 0.3)
+        >>> direction.capabilities.noise_share
+        0.3
     """
 
     direction: AbstractDirection

@@ -49,6 +49,10 @@ class Halves(AbstractWrapper[HalvesState]):
             because a proposal needs noise.
         warmup: number of initial steps during which the state is kept between steps; the target is
             left invariant only afterwards.
+
+    Examples:
+        >>> inner = nvgd.directions.LangevinFraction(nvgd.directions.Neural(), 0.3)
+        >>> direction = nvgd.directions.Halves(inner, warmup=100)
     """
 
     direction: AbstractDirection

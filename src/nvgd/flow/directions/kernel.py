@@ -47,6 +47,10 @@ class Kernel(AbstractDirection[None]):
         rescale: whether to multiply φ by SD(φ)/‖φ‖², the factor that maximises the regularised
             Stein discrepancy. The paper compares NVGD with this variant, since the length of φ is
             otherwise arbitrary.
+
+    Examples:
+        >>> direction = nvgd.directions.Kernel(nvgd.stein.IMQ(1.0))
+        >>> flow = nvgd.ParticleFlow(nvgd.coordinates.Identity(), direction, nvgd.movers.Euler(0.1))
     """
 
     kernel: AbstractKernel = RBF()

@@ -17,6 +17,11 @@ class Langevin(AbstractDirection[None]):
     """The score as velocity; the mover adds noise √(2ε) ξ, which replaces −∇log q in law.
 
     Particles do not interact: n particles are n parallel chains, one particle is sequential ULA.
+
+    Examples:
+        >>> direction = nvgd.directions.Langevin()
+        >>> coordinates = nvgd.coordinates.Identity()
+        >>> flow = nvgd.ParticleFlow(coordinates, direction, nvgd.movers.Euler(0.01))
     """
 
     def init(self, particles, *, key):

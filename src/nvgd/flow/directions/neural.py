@@ -28,10 +28,19 @@ from nvgd.flow.directions.base import (
     WitnessField,
     check_pairs,
 )
+from nvgd.flow.directions.standardised_witness import StandardisedWitness, split_trained
 from nvgd.flow.stage import Diagnostics
-from nvgd.stein.divergences import DivergenceMethod, choose_divergence, values_and_divergences
+from nvgd.stein.divergences import (
+    DivergenceMethod,
+    choose_divergence,
+    values_and_divergences,
+    values_and_tangents,
+)
 from nvgd.stein.regularisers import AbstractRegulariser, PowerNorm
 from nvgd.stein.witnesses import MLP, Witness, cast, check_witness
+
+# Numbers that are folded into an iteration's key, for new weights and for the masks of dropout.
+WEIGHTS_STREAM, MASK_STREAM = 1, 2
 
 
 class NeuralState(eqx.Module):
@@ -86,6 +95,17 @@ class Neural(AbstractDirection[NeuralState]):
         regulariser: replaces ½|f|² in the objective: `PowerNorm(p)` or `QuadraticForm(Q)`.
         restore_best: whether to end with the weights that were best on the validation particles;
             False keeps the last weights, as the published code does.
+        standardise: whether f_θ sees (x − m)/s, with mean m and standard deviation s of the
+            particles; its output stays in units of x.
+        reinitialise: whether to draw the weights of the `MLP` anew in every iteration; the
+            optimiser keeps its state.
+        dropout: probability with which a coordinate of f_θ at a particle is dropped in an ascent
+            step.
+
+    Examples:
+        >>> direction = nvgd.directions.Neural(width=64, learning_rate=1e-3)
+        >>> coordinates = nvgd.coordinates.Identity()
+        >>> flow = nvgd.ParticleFlow(coordinates, direction, nvgd.movers.Euler(0.05))
     """
 
     witness: Witness | None = None
@@ -99,6 +119,9 @@ class Neural(AbstractDirection[NeuralState]):
     divergence: DivergenceMethod = "auto"
     restore_best: bool = eqx.field(default=True, converter=plain)
     regulariser: AbstractRegulariser = PowerNorm(2.0)
+    standardise: bool = eqx.field(default=False, converter=plain)
+    reinitialise: bool = eqx.field(default=False, converter=plain)
+    dropout: float = eqx.field(default=0.0, converter=plain)
 
     def __check_init__(self):
         check_step_size("learning_rate", self.learning_rate)
@@ -113,20 +136,42 @@ class Neural(AbstractDirection[NeuralState]):
         check_kind("regulariser", self.regulariser, AbstractRegulariser, "PowerNorm(2.0)")
         if self.witness is not None and not callable(self.witness):
             raise InputError(f"witness must be an Equinox module, got {self.witness!r}.")
+        if self.reinitialise and self.witness is not None:
+            raise InputError(
+                "reinitialise draws the weights of the paper's MLP, not those of a witness of your "
+                "own: leave witness or reinitialise out."
+            )
+        if self.dropout != 0:
+            check_fraction("dropout", self.dropout)
 
     def init(self, particles: Float[Array, "n d"], *, key: PRNGKeyArray) -> NeuralState:
         """A new witness, or the given one, in the precision of the particles."""
         check_pairs(self, particles)
         dim, dtype = particles.shape[1], particles.dtype
         self.regulariser.check_dim(dim)
-        witness = self.witness
-        if witness is None:
-            witness = MLP(dim, width=self.width, depth=self.depth, key=key)
+        witness = self._new_network(dim, dtype, key) if self.witness is None else self.witness
         witness = cast(witness, dtype)
         check_witness(witness, dim, dtype)
+        if self.standardise:
+            ones = jnp.ones(dim, dtype)
+            witness = StandardisedWitness(witness, 0 * ones, ones).at(particles)
         arrays, skeleton = eqx.partition(witness, eqx.is_array)
-        trainable = eqx.filter(arrays, eqx.is_inexact_array)
+        trainable, _ = split_trained(arrays)
         return NeuralState(arrays, self._optimizer_state(trainable), skeleton)
+
+    def _new_network(self, dim: int, dtype: jnp.dtype, key: PRNGKeyArray) -> MLP:
+        return cast(MLP(dim, width=self.width, depth=self.depth, key=key), dtype)
+
+    def _prepared(
+        self, witness: Witness, particles: Float[Array, "n d"], key: PRNGKeyArray
+    ) -> Witness:
+        """The witness that training starts from, at these particles."""
+        if self.reinitialise:
+            weights_key = jax.random.fold_in(key, WEIGHTS_STREAM)
+            network = self._new_network(particles.shape[1], particles.dtype, weights_key)
+            is_wrapped = isinstance(witness, StandardisedWitness)
+            witness = eqx.tree_at(lambda w: w.network, witness, network) if is_wrapped else network
+        return witness.at(particles) if isinstance(witness, StandardisedWitness) else witness
 
     def fit(self, particles, scores, state, *, view, key):
         """Train the witness on these particles; the witness is the field."""
@@ -163,8 +208,11 @@ class Neural(AbstractDirection[NeuralState]):
             (rows_of(particles, rows), rows_of(scores, rows))
             for rows in (train_rows, validation_rows)
         )
-        estimator = choose_divergence(self.divergence, dim, state.witness)
-        tree, buffers = eqx.partition(state.arrays, eqx.is_inexact_array)
+        initial = self._prepared(state.witness, particles, key)
+        # The trace in closed form is that of the witness without dropout.
+        closed = None if self.dropout else initial
+        estimator = choose_divergence(self.divergence, dim, closed)
+        tree, buffers = split_trained(eqx.filter(initial, eqx.is_array))
         # As one vector, the optimiser takes a handful of operations instead of that many per layer.
         parameters, unravel = ravel_pytree(tree)
 
@@ -172,13 +220,21 @@ class Neural(AbstractDirection[NeuralState]):
             return estimator.probes(key, len(part[0]), dim, particles.dtype, stream)
 
         def discrepancy(
-            parameters: Array, part: tuple[Array, Array], probes: Array | None
+            parameters: Array,
+            part: tuple[Array, Array],
+            probes: Array | None,
+            factors: Array | None = None,
         ) -> Float[Array, ""]:
             witness = eqx.combine(unravel(parameters), buffers, state.skeleton)
             part_particles, part_scores = part
-            values, divergences = values_and_divergences(
-                witness, part_particles, probes, estimator.weight
-            )
+            if factors is None:
+                values, divergences = values_and_divergences(
+                    witness, part_particles, probes, estimator.weight
+                )
+            else:
+                values, tangents = values_and_tangents(witness, part_particles, probes)
+                values, kept_probes = factors * values, factors[:, None] * probes
+                divergences = estimator.weight * jnp.sum(kept_probes * tangents, axis=(1, 2))
             gains = jnp.sum(values * part_scores, axis=-1) + divergences
             return jnp.mean(gains - self.regulariser(values))
 
@@ -199,7 +255,12 @@ class Neural(AbstractDirection[NeuralState]):
                 scores_now = alternatives[loop.steps % len(alternatives)]
                 part = train[0], rows_of(scores_now, train_rows)
             step_probes = probes(part, FIRST_PROBE_STREAM + 1 + loop.steps)
-            gradient = jax.grad(discrepancy)(loop.parameters, part, step_probes)
+            factors = None
+            if self.dropout:
+                mask_key = jax.random.fold_in(key, MASK_STREAM + loop.steps)
+                is_kept = jax.random.bernoulli(mask_key, 1 - self.dropout, part[0].shape)
+                factors = is_kept.astype(particles.dtype) / (1 - self.dropout)
+            gradient = jax.grad(discrepancy)(loop.parameters, part, step_probes, factors)
             # Optax minimises.
             updates, optimizer = self._updates(-gradient, loop, unravel)
             return _Training(

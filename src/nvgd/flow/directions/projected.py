@@ -61,6 +61,9 @@ class Projected(AbstractWrapper[ProjectedState]):
         direction: f, `Neural` or `Kernel`, without noise, which the mover would add to the
             complement as well. For noise, put `LangevinFraction` around `Projected`.
         rank: r.
+
+    Examples:
+        >>> direction = nvgd.directions.Projected(nvgd.directions.Neural(), rank=3)
     """
 
     direction: AbstractDirection

@@ -40,6 +40,9 @@ class SelfRepulsive(AbstractWrapper[SelfRepulsiveState]):
         memory: m, the number of past positions per particle.
         every: number of steps between two stored positions.
         kernel: k. Its bandwidth must be a number, because a few positions do not determine one.
+
+    Examples:
+        >>> direction = nvgd.directions.SelfRepulsive(nvgd.directions.Langevin(), memory=10)
     """
 
     direction: AbstractDirection

@@ -10,6 +10,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from nvgd._support.errors import InputError, check_kind
 from nvgd._support.particle_groups import by_group, first_of_groups, in_blocks
+from nvgd._support.robust import sums
 from nvgd.flow.directions.base import AbstractDirection, Capabilities, Fit, norm_squared
 from nvgd.flow.directions.neural import Neural, NeuralState
 from nvgd.stein.divergences import choose_divergence, values_and_divergences
@@ -22,22 +23,28 @@ SMALL_GAIN = 0.003
 SELDOM = 5
 # A network of this size needs no more particles to learn from.
 MOST_TRAINED = 16_384
+# In more dimensions there is no network unless a witness is given: the divergence of a field cannot
+# be estimated from a few hundred particles there, and training would take most of the time.
+MOST_DIMENSIONS = 1000
 # Decay of the running means behind the network's weight, which average about ten steps.
 EVIDENCE_MEMORY = 0.9
 
 
 class ResidualState(NamedTuple):
-    """The network r, and running means of E[−r·ξ + div r] (`gain`) and E|r|² (`size`)."""
+    """The network r, and running means of E[−r·ξ + div r] (`gain`) and E|r|² (`size`).
 
-    network: NeuralState
+    The network is None in more than `MOST_DIMENSIONS` dimensions.
+    """
+
+    network: NeuralState | None
     gain: Float[Array, ""]
     size: Float[Array, ""]
     step: Int[Array, ""]
 
     @property
-    def witness(self) -> Witness:
+    def witness(self) -> Witness | None:
         """The network r, callable at a position (d,) in the coordinates of the flow."""
-        return self.network.witness
+        return None if self.network is None else self.network.witness
 
 
 class Residual(AbstractDirection[ResidualState]):
@@ -53,12 +60,17 @@ class Residual(AbstractDirection[ResidualState]):
     which is the regularised Stein discrepancy of f up to a constant and needs no second derivatives
     of log p. The weight β ∈ [0, 1] maximises the same objective at particles on which the network
     has not been trained yet: a network that does not help gets weight zero. While it gains
-    nothing, it is trained in every fifth step only.
+    nothing, it is trained in every fifth step only. In more than 1,000 dimensions there is no
+    network, unless the trainer has a witness.
 
     Intended for coordinates in which the particles have unit spread, such as `Adaptive`.
 
     Arguments:
         trainer: a `Neural` direction, which provides the network and its training.
+
+    Examples:
+        >>> direction = nvgd.directions.Residual(nvgd.directions.Neural(learning_rate=1e-3))
+        >>> flow = nvgd.ParticleFlow(nvgd.coordinates.Adaptive(), direction, nvgd.movers.Capped())
     """
 
     trainer: Neural
@@ -71,25 +83,50 @@ class Residual(AbstractDirection[ResidualState]):
                 "out, or use NVGD.paper(regulariser=...)."
             )
 
+        if self.trainer.reinitialise:
+            raise InputError(
+                "Residual weighs its network by what it has learned so far, which reinitialise "
+                "would erase: leave it out, or use NVGD.paper(reinitialise=True)."
+            )
+
     def init(self, particles: Float[Array, "n d"], *, key: PRNGKeyArray) -> ResidualState:
         """A network that is zero everywhere, or the trainer's witness if it has one."""
-        trainer = self.trainer
+        trainer, zero = self.trainer, jnp.zeros((), particles.dtype)
         if trainer.witness is None:
+            if particles.shape[1] > MOST_DIMENSIONS:
+                return ResidualState(None, zero, zero, jnp.array(0))
             network = MLP(particles.shape[1], width=trainer.width, depth=trainer.depth, key=key)
             trainer = dataclasses.replace(trainer, witness=network.zeroed())
         network = trainer.init(particles, key=key)
-        zero = jnp.zeros((), particles.dtype)
         return ResidualState(network, zero, zero, jnp.array(0))
 
     def fit(self, particles, scores, state, *, view, key):
-        """Update the weight β, then train the network, then sum the three terms."""
+        """Sum the three terms, of which the network is weighed and trained first."""
         del view
-        evidence_key, training_key = jax.random.split(key)
         repulsion = normal_scores(particles)
+        velocities = scores + repulsion
+        inner_steps, weight = jnp.array(0), jnp.zeros((), particles.dtype)
+        if state.network is not None:
+            part, state, inner_steps, weight = self._learn(particles, repulsion, state, key)
+            velocities = velocities + part
+        diagnostics = {
+            "stein_discrepancy": affine_discrepancy(particles, scores),
+            "inner_steps": inner_steps,
+            "network_weight": weight,
+        }
+        return Fit(velocities, None, state._replace(step=state.step + 1), diagnostics)
+
+    def _learn(
+        self, particles: Array, repulsion: Array, state: ResidualState, key: PRNGKeyArray
+    ) -> tuple[Array, ResidualState, Array, Array]:
+        """β r(u), the next state but for its step, the number of training steps, and β."""
+        old = state.network
+        assert old is not None
+        evidence_key, training_key = jax.random.split(key)
         shown, shown_scores = (
             first_of_groups(values, MOST_TRAINED) for values in (particles, -repulsion)
         )
-        gain, size = self._evidence(shown, shown_scores, state.network, evidence_key)
+        gain, size = self._evidence(shown, shown_scores, old, evidence_key)
         gain = EVIDENCE_MEMORY * state.gain + (1 - EVIDENCE_MEMORY) * gain
         size = EVIDENCE_MEMORY * state.size + (1 - EVIDENCE_MEMORY) * size
         weight = jnp.clip(gain / (size + 1e-9), 0.0, 1.0)
@@ -101,20 +138,14 @@ class Residual(AbstractDirection[ResidualState]):
 
         def train() -> tuple[NeuralState, Array]:
             network, diagnostics = trainer.train(
-                particles, -repulsion, state.network, key=training_key, most=MOST_TRAINED
+                particles, -repulsion, old, key=training_key, most=MOST_TRAINED
             )
             return network, diagnostics["inner_steps"]
 
-        network, inner_steps = jax.lax.cond(is_due, train, lambda: (state.network, jnp.array(0)))
-        velocities = scores + repulsion + weight * in_blocks(network.witness, particles)
-        diagnostics = {
-            "stein_discrepancy": affine_discrepancy(particles, scores),
-            "inner_steps": inner_steps,
-            "network_weight": weight,
-        }
-        return Fit(
-            velocities, None, ResidualState(network, gain, size, state.step + 1), diagnostics
-        )
+        network, inner_steps = jax.lax.cond(is_due, train, lambda: (old, jnp.array(0)))
+        part = weight * in_blocks(network.witness, particles)
+        state = state._replace(network=network, gain=gain, size=size)
+        return part, state, inner_steps, weight
 
     @property
     def capabilities(self):
@@ -165,14 +196,16 @@ def affine_discrepancy(
     The witness is fitted to the particles of even index and evaluated at the others, and vice
     versa. The result is a lower bound of the discrepancy, about zero or below at convergence.
     """
-    is_even = jnp.arange(len(particles)) % 2 == 0
-    is_fitted = jnp.stack([is_even, ~is_even])
-    weights = is_fitted / jnp.sum(is_fitted, axis=1, keepdims=True, dtype=particles.dtype)
-    means, mean_scores = weights @ particles, weights @ scores
-    away = particles - means[:, None]
-    # The term 1/n shrinks the witness, which keeps it stable with very few particles.
-    variances = jnp.sum(weights[..., None] * away**2, axis=1) + 1 / len(particles)
-    slopes = (jnp.sum(weights[..., None] * away * scores, axis=1) + 1) / variances
-    values = slopes[:, None] * away + mean_scores[:, None]
-    terms = jnp.sum(values * (scores - 0.5 * values) + slopes[:, None], axis=-1)
-    return jnp.mean(terms, where=~is_fitted)
+    halves = [(particles[first::2], scores[first::2]) for first in (0, 1)]
+    total = jnp.zeros((), particles.dtype)
+    for (fitted, fitted_scores), (held_out, held_out_scores) in (halves, halves[::-1]):
+        if not len(fitted):
+            return jnp.full((), jnp.nan, particles.dtype)
+        mean, mean_score = (sums(part) / len(part) for part in (fitted, fitted_scores))
+        away = fitted - mean
+        # The term 1/n shrinks the witness, which keeps it stable with very few particles.
+        variances = sums(away**2) / len(away) + 1 / len(particles)
+        slopes = (sums(away * fitted_scores) / len(away) + 1) / variances
+        values = slopes * (held_out - mean) + mean_score
+        total += jnp.sum(values * (held_out_scores - 0.5 * values) + slopes)
+    return total / len(particles)

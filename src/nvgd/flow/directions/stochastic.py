@@ -29,6 +29,9 @@ class Stochastic(AbstractDirection[NeuralState]):
             regulariser.
         num_batches: k.
         independent: whether each particle gets its own batch, as in Gorham et al.
+
+    Examples:
+        >>> direction = nvgd.directions.Stochastic(nvgd.directions.Neural(), num_batches=4)
     """
 
     trainer: Neural = Neural()

@@ -17,7 +17,12 @@ State = TypeVar("State")
 
 
 class AbstractMover(eqx.Module, Generic[State]):
-    """Applies velocities, and adds the direction's share of noise if it can."""
+    """Applies velocities, and adds the direction's share of noise if it can.
+
+    Examples:
+        >>> isinstance(nvgd.movers.Euler(0.1), nvgd.movers.AbstractMover)
+        True
+    """
 
     takes_noise: ClassVar[bool] = False
     """Whether the mover can add noise scaled to its step."""

@@ -69,6 +69,8 @@ class CappedState(NamedTuple):
     share_capped: Float[Array, ""]
     """Share of particles, or of coordinates where these have the caps, whose last step was
     capped."""
+    share_noise: Float[Array, ""]
+    """Mean over the particles of the share of v − v̄ that is noise of minibatches."""
 
 
 class Capped(AbstractMover[CappedState]):
@@ -102,6 +104,11 @@ class Capped(AbstractMover[CappedState]):
     Arguments:
         step_size: ε.
         cap: c.
+
+    Examples:
+        >>> flow = nvgd.ParticleFlow(
+        ...     nvgd.coordinates.Adaptive(), nvgd.directions.Kernel(), nvgd.movers.Capped(0.1)
+        ... )
     """
 
     step_size: float = eqx.field(default=0.1, converter=plain)
@@ -128,11 +135,15 @@ class Capped(AbstractMover[CappedState]):
             RunningMean.zero(particles),
             self._adam.init(particles),
             jnp.zeros((), particles.dtype),
+            jnp.zeros((), particles.dtype),
         )
 
     def diagnostics(self, state):
-        """The share of capped particles or coordinates, which falls as the run converges."""
-        return {"share_capped": state.share_capped}
+        """The share of capped particles or coordinates, which falls as the run converges.
+
+        With minibatches, also the share of noise in the particles' own velocities.
+        """
+        return {"share_capped": state.share_capped, "share_noise": state.share_noise}
 
     def __call__(self, aim, state, *, step, key):
         """One capped step."""
@@ -160,7 +171,9 @@ class Capped(AbstractMover[CappedState]):
             state = state._replace(shared=state.shared.add(shared), own=state.own.add(own))
             # The shared velocity allows larger steps: the gain guards against overshooting.
             shared = COMMON_CAPS * state.shared.gain(step) * shared
-            own = state.own.gain(step) * own
+            gain = state.own.gain(step)
+            state = state._replace(share_noise=1 - jnp.mean(gain))
+            own = gain * own
         share_capped = _share(self.step_size * _speeds(own) > self.cap, own)
         state = state._replace(share_capped=share_capped)
         shift = self._capped(shared, COMMON_CAPS * self.cap)

@@ -22,6 +22,13 @@ class Metropolis(AbstractAroundEuler[Float[Array, ""]]):
 
     Arguments:
         proposal: `Euler(step_size)`, with step size ε. τ is the direction's share of noise.
+
+    Examples:
+        >>> flow = nvgd.ParticleFlow(
+        ...     nvgd.coordinates.Identity(),
+        ...     nvgd.directions.Langevin(),
+        ...     nvgd.movers.Metropolis(nvgd.movers.Euler(0.1)),
+        ... )
     """
 
     proposal: AbstractMover

@@ -26,6 +26,11 @@ class Momentum(AbstractMover[Float[Array, "n d"]]):
     Arguments:
         step_size: ε, a number or schedule.
         momentum: μ; 0 gives Euler steps.
+
+    Examples:
+        >>> flow = nvgd.ParticleFlow(
+        ...     nvgd.coordinates.Identity(), nvgd.directions.Langevin(), nvgd.movers.Momentum(0.01)
+        ... )
     """
 
     step_size: StepSize = eqx.field(converter=plain)

@@ -45,6 +45,13 @@ class NoiseAware(AbstractAroundEuler[NoiseAwareState]):
         num_parts: number of equal parts into which a batch is split.
         memory: decay of the running mean of V.
         full: whether to estimate the full covariance instead of variances only.
+
+    Examples:
+        >>> flow = nvgd.ParticleFlow(
+        ...     nvgd.coordinates.Identity(),
+        ...     nvgd.directions.Langevin(),
+        ...     nvgd.movers.NoiseAware(nvgd.movers.Euler(1e-4)),
+        ... )
     """
 
     proposal: AbstractMover

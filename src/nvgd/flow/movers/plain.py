@@ -19,6 +19,9 @@ class Euler(AbstractMover[None]):
 
     Arguments:
         step_size: ε, a number or a schedule (a function of the step number).
+
+    Examples:
+        >>> mover = nvgd.movers.Euler(nvgd.movers.polynomial_decay(0.1))
     """
 
     step_size: StepSize = eqx.field(converter=plain)
@@ -61,6 +64,14 @@ class Optax(AbstractMover[PyTree]):
 
     Arguments:
         transformation: an `optax` transformation such as `optax.adam(1e-2)`.
+
+    Examples:
+        >>> import optax
+        >>> flow = nvgd.ParticleFlow(
+        ...     nvgd.coordinates.Identity(),
+        ...     nvgd.directions.Kernel(),
+        ...     nvgd.movers.Optax(optax.adam(0.01)),
+        ... )
     """
 
     transformation: optax.GradientTransformation

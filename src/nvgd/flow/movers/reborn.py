@@ -56,6 +56,9 @@ class Reborn(AbstractMover[Any]):
     Arguments:
         mover: takes the steps; a mover without noise, such as `Capped()`.
         every: number of steps between rebirths, and between resamplings.
+
+    Examples:
+        >>> mover = nvgd.movers.Reborn(nvgd.movers.Capped())
     """
 
     mover: AbstractMover

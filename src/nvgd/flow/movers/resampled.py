@@ -37,6 +37,14 @@ class Resampled(AbstractAroundEuler[ResampledState]):
         schedule: the schedule of the `Annealed` direction, which gives β.
         threshold: resample when the effective sample size is below this share of the particles.
         num_steps: the length of the run; set by `sample` if omitted.
+
+    Examples:
+        >>> schedule = nvgd.directions.Cycles(power=3.0)
+        >>> flow = nvgd.ParticleFlow(
+        ...     nvgd.coordinates.Whitened(),
+        ...     nvgd.directions.Annealed(nvgd.directions.Kernel(), schedule),
+        ...     nvgd.movers.Resampled(nvgd.movers.Euler(0.2), schedule),
+        ... )
     """
 
     proposal: AbstractMover

@@ -29,6 +29,11 @@ def polynomial_decay(initial: float, offset: float = 1.0, power: float = 0.55) -
         initial: a, the first step size.
         offset: b, the number of steps before the decay sets in.
         power: γ.
+
+    Examples:
+        >>> schedule = nvgd.movers.polynomial_decay(0.1)
+        >>> round(float(schedule(0)), 3)
+        0.1
     """
     check_positive("initial", initial)
     check_positive("offset", offset)

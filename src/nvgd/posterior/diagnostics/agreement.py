@@ -6,7 +6,7 @@ import numpy as np
 from jaxtyping import Float
 
 
-def r_hat(ensembles: Sequence[Float[np.ndarray, "n k"]]) -> Float[np.ndarray, " k"]:
+def r_hat(ensembles: Sequence[Float[np.ndarray, "_ k"]]) -> Float[np.ndarray, " k"]:
     """R̂ = √((W + B)/W) of every column, the larger of its values for location and spread.
 
     W is the mean variance within ensembles. B is the variance of the ensemble means minus W/n, its

@@ -12,12 +12,16 @@ from nvgd.posterior.summary import scalars
 from nvgd.targets.models import Labels
 
 # Names of the checks that the verdict looks for.
-MIXING, TAILS, OUTSIDE, RISE = (
+MIXING, TAILS, OUTSIDE, RISE, DENSITY = (
     "R-hat of the chains",
     "R-hat of the tails",
     "chains that stay outside",
     "rise of the log density",
+    "error of the log density",
 )
+# Largest error of the log density that the chains use, in nats: it bounds the shift of a mean, in
+# standard deviations.
+LARGEST_DENSITY_ERROR = 0.2
 # Most columns whose R-hat is computed; of more, as many are evenly selected.
 MAX_COLUMNS = 2000
 # The log density of a bounded target does not rise by this much per dimension from the first third
@@ -26,7 +30,11 @@ LARGEST_RISE = 1.0
 
 
 def chain_checks(
-    chains: Chains, draws: Mapping[str, Any], names: Sequence[str], labels: Labels | None = None
+    chains: Chains,
+    draws: Mapping[str, Any],
+    names: Sequence[str],
+    labels: Labels | None = None,
+    density_error: float = 0.0,
 ) -> dict[str, Check]:
     """R-hat in unconstrained and constrained space, and signs of an improper target.
 
@@ -35,6 +43,7 @@ def chain_checks(
         draws: draws (chain, draw, …) in constrained space.
         names: names of the coordinates.
         labels: of the draws' axes.
+        density_error: error of the log density that the chains used, in nats.
     """
     shown_names, shown = scalars(draws, labels)
     columns = np.concatenate(
@@ -45,7 +54,12 @@ def chain_checks(
     chosen = np.flatnonzero(np.isfinite(columns).all(axis=(0, 1)) & (np.ptp(columns, (0, 1)) > 0))
     chosen = chosen[:: -(-len(chosen) // MAX_COLUMNS)]
     found = measure_mixing(columns[:, :, chosen])
-    return {**_mixing(found, [column_names[i] for i in chosen]), **_rise(chains)}
+    checks = {**_mixing(found, [column_names[i] for i in chosen]), **_rise(chains)}
+    if density_error:
+        is_alarm = not density_error < LARGEST_DENSITY_ERROR
+        expected = f"below {LARGEST_DENSITY_ERROR} nats"
+        checks[DENSITY] = Check(density_error, None, expected, is_alarm)
+    return checks
 
 
 def _mixing(found: Mixing, labels: Sequence[str]) -> dict[str, Check]:

@@ -95,7 +95,7 @@ def gather(
     history: Mapping[str, np.ndarray],
     num_together: int,
     names: Sequence[str],
-    replicates: Sequence[Float[np.ndarray, "n d"]],
+    replicates: Sequence[Float[np.ndarray, "_ d"]],
     thresholds: Thresholds,
 ) -> Evidence:
     """Compute all measures of particles with finite scores.

@@ -45,7 +45,8 @@ def diagnose(
     method: str,
     names: Sequence[str],
     labels: Labels,
-    replicates: Sequence[Float[np.ndarray, "n d"]],
+    replicates: Sequence[Float[np.ndarray, "_ d"]],
+    density_error: float,
 ) -> Diagnosis:
     """Implementation of `Posterior.diagnose`.
 
@@ -56,6 +57,7 @@ def diagnose(
         names: names of the coordinates.
         labels: of the draws' axes.
         replicates: particles of independent runs.
+        density_error: error of the log density that the chains used, in nats.
     """
     if status.startswith(INTERRUPTED):
         notes = (status, *notes)
@@ -94,7 +96,7 @@ def diagnose(
     )
     # Further draws are a single chain, of independent draws.
     if chains is not None and len(chains.positions) > 1:
-        found = chain_checks(chains, draws, names, labels)
+        found = chain_checks(chains, draws, names, labels, density_error)
         checks = {**found, **evidence.checks}
         if len(rows) < DRAWS_PER_DIMENSION * particles.shape[1]:
             # Witnesses fitted to so few draws raise false alarms; that the chains have mixed is

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from nvgd._support.tables import align
-from nvgd.posterior.diagnostics.chain_checks import MIXING, OUTSIDE, RISE, TAILS
+from nvgd.posterior.diagnostics.chain_checks import DENSITY, MIXING, OUTSIDE, RISE, TAILS
 from nvgd.posterior.diagnostics.checks import Check, Evidence
 
 Verdict = Literal[
@@ -40,6 +40,13 @@ class Diagnosis:
         advice: what to do next.
         checks: every measure by name, with its standard error and expected value.
         cautions: limitations of the checks in this run.
+
+    Examples:
+        >>> banana = nvgd.densities.Banana()
+        >>> short = nvgd.sample(banana.log_density, nvgd.ULA(0.01), dim=2, num_steps=10)
+        >>> diagnosis = short.diagnose()
+        >>> diagnosis.verdict
+        'not yet'
     """
 
     verdict: Verdict
@@ -194,6 +201,13 @@ def _of_chains(evidence: Evidence, num_draws: int, num_steps: int) -> tuple[Verd
             f"Allow more steps: max_steps={4 * num_steps}, without num_steps. If that does not "
             "help, write the model so that it has no narrow region there: effects in units of "
             "their scale (non-centred), other units, a tighter prior.",
+        )
+    if DENSITY in alarms:
+        return (
+            "not yet",
+            "the rows that stand for all data give log densities that are off by "
+            f"{checks[DENSITY].value:.2g} nats, expected {checks[DENSITY].expected}.",
+            "Take larger batches: up to 16 of them are used together.",
         )
     if "R-hat" in alarms:
         return _disagreement(checks["R-hat"])

@@ -1,0 +1,1 @@
+"""Posteriors seen in minibatches: the bare call beside NUTS on all data."""

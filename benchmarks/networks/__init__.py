@@ -1,0 +1,1 @@
+"""Bayesian networks beside deep ensembles."""

@@ -1,0 +1,129 @@
+"""UCI regression: `nvgd.sample` with its defaults beside a deep ensemble with as many gradients.
+
+    python -m benchmarks.networks --data uci_regression.npz [--sets NAME ...] [--splits K]
+
+The file holds one array per data set, whose last column is the target. Split k of a set leaves out
+a tenth of the rows, chosen by NumPy's `default_rng(k)`. The network has one hidden layer of 50 ReLU
+units (100 for protein). Both methods take 100 networks through the same number of steps with
+batches of the same size. Records that `--out` already holds are not made again.
+"""
+
+import argparse
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import equinox as eqx
+import jax
+import numpy as np
+
+import nvgd
+from benchmarks.networks.deep_ensemble import best_rate, deep_ensemble
+from benchmarks.networks.table import page
+from nvgd._support.errors import InputError, check_count
+from nvgd._support.files import output_directory, write_atomically
+
+# Short names as in the literature, and those in the file.
+SETS = {
+    "boston": "bostonHousing",
+    "concrete": "concrete",
+    "energy": "energy",
+    "kin8nm": "kin8nm",
+    "naval": "naval_propulsion_plant",
+    "power": "power_plant",
+    "protein": "protein_tertiary_structure",
+    "wine": "wine_quality_red",
+    "yacht": "yacht",
+}
+NUM_NETWORKS = 100
+
+
+def main() -> None:
+    """Run what is missing in the records, and write them and the page."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.networks", description=__doc__)
+    parser.add_argument("--data", type=Path, required=True, help="the file with the data sets")
+    parser.add_argument("--sets", nargs="+", choices=list(SETS), default=list(SETS), metavar="NAME")
+    parser.add_argument("--splits", type=int, default=20, metavar="K", help="splits 0 to K − 1")
+    parser.add_argument("--num-steps", type=int, default=2000)
+    parser.add_argument("--out", type=Path, default=Path("results/networks"))
+    options = parser.parse_args()
+    try:
+        check_count("--splits", options.splits)
+        check_count("--num-steps", options.num_steps)
+        run(options)
+    except InputError as error:
+        sys.exit(str(error))
+
+
+def run(options: argparse.Namespace) -> None:
+    """See `main`."""
+    if not options.data.is_file():
+        raise InputError(f"--data must name a file with the data sets, got {str(options.data)!r}.")
+    path = output_directory(options.out, "--out") / "records.json"
+    records: list[dict[str, Any]] = json.loads(path.read_text()) if path.exists() else []
+    done = {(r["set"], r["split"], r["num_steps"]) for r in records}
+    with np.load(options.data, allow_pickle=False) as data:
+        for split in range(options.splits):
+            for name in options.sets:
+                if (name, split, options.num_steps) in done:
+                    continue
+                records += measure(name, data[SETS[name]], split, options.num_steps)
+                text = json.dumps(records, indent=1)
+                write_atomically(path, lambda at, text=text: at.write_text(text))
+                print(name, split, records[-2:], flush=True)
+    text = page(records)
+    write_atomically(path.parent / "networks.md", lambda at: at.write_text(text))
+
+
+def measure(name: str, table: np.ndarray, split: int, num_steps: int) -> list[dict[str, Any]]:
+    """One record per method."""
+    x, y = table[:, :-1], table[:, -1]
+    order = np.random.default_rng(split).permutation(len(table))
+    num_train = round(0.9 * len(table))
+    train, test = order[:num_train], order[num_train:]
+    width = 100 if name == "protein" else 50
+    network = eqx.nn.MLP(x.shape[1], 1, width, 1, key=jax.random.key(0))
+    batch_size = int(np.clip(num_train // 8, 16, 128))
+
+    def target_of(rows: np.ndarray) -> nvgd.Target:
+        return nvgd.from_network(network, data=(x[rows], y[rows]), batch_size=batch_size)
+
+    target = target_of(train)
+    budget = {"num_steps": num_steps, "seed": split}
+    first = {"set": name, "split": split, "num_steps": num_steps, "rows": len(table)}
+
+    start = time.perf_counter()
+    posterior = nvgd.sample(target, num_particles=NUM_NETWORKS, progress=False, **budget)
+    positions = jax.vmap(target.structure)(posterior.particles)
+    seconds = time.perf_counter() - start
+    records = [{**first, "method": "NVGD", "seconds": seconds}]
+    records[0] |= judge(target, positions, x[test], y[test])
+
+    num_held_out = num_train // 10
+    held_out, rest = train[:num_held_out], train[num_held_out:]
+    size = {"num_members": NUM_NETWORKS, "num_steps": num_steps}
+    rate = best_rate(target_of(rest), x[held_out], y[held_out], **size)
+    start = time.perf_counter()
+    members = deep_ensemble(target, **size, rate=rate, seed=split)
+    seconds = time.perf_counter() - start
+    records.append({**first, "method": "deep ensemble", "seconds": seconds, "rate": rate})
+    records[1] |= judge(target, members, x[test], y[test])
+    return records
+
+
+def judge(target: nvgd.Target, positions: Any, x: np.ndarray, y: np.ndarray) -> dict[str, float]:
+    """Root mean square error, negative log likelihood and coverage of 90 % intervals."""
+    model: Any = target.model
+    found = model.predict(jax.random.key(0), positions, x, y=y, samples=False)
+    is_inside = (found.quantiles[0.05] <= y) & (y <= found.quantiles[0.95])
+    return {
+        "rmse": float(np.sqrt(np.mean((found.mean - y) ** 2))),
+        "nll": float(-np.mean(found.log_likelihood)),
+        "coverage": float(np.mean(is_inside)),
+    }
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,85 @@
+"""The page of results, made from the records alone."""
+
+from typing import Any
+
+import numpy as np
+
+from nvgd._support.tables import markdown
+
+METHODS = ("NVGD", "deep ensemble")
+# Published root mean square errors and negative log likelihoods: SVGD (Liu and Wang, 2016), deep
+# ensembles (Lakshminarayanan et al., 2017), dropout (Mukhoti et al., 2018).
+PUBLISHED = {
+    "boston": ((2.957, 2.504), (3.28, 2.41), (2.90, 2.40)),
+    "concrete": ((5.324, 3.082), (6.03, 3.06), (4.82, 2.93)),
+    "energy": ((1.374, 1.767), (2.09, 1.38), (0.54, 1.21)),
+    "kin8nm": ((0.090, -0.984), (0.09, -1.20), (0.08, -1.14)),
+    "naval": ((0.004, -4.089), (0.00, -5.63), (0.00, -4.45)),
+    "power": ((4.033, 2.815), (4.11, 2.79), (4.01, 2.80)),
+    "protein": ((4.606, 2.947), (4.71, 2.83), (4.27, 2.87)),
+    "wine": ((0.609, 0.925), (0.64, 0.94), (0.62, 0.93)),
+    "yacht": ((0.864, 1.225), (1.58, 1.18), (0.67, 1.25)),
+}
+INTRODUCTION = """# Networks on UCI regression
+
+One hidden layer of 50 ReLU units (100 for protein), 100 networks, {num_steps} steps with batches of
+an eighth of the training rows, but 16 to 128 of them. Split k leaves out a tenth of the rows,
+chosen by NumPy's `default_rng(k)`; splits 0 to {last_split}. *NVGD* is
+`nvgd.sample(nvgd.from_network(...))` with its defaults, which has nothing to tune. *Deep ensemble*
+has the same networks, start, batch size and number of gradients, and a rate of Adam chosen on a
+tenth of each split's training rows. ± is the standard error over splits. The published columns used
+other splits, other numbers of gradients and 5 to 20 networks.
+
+    python -m benchmarks.networks --data uci_regression.npz --sets {sets} \\
+        --splits {num_splits} --num-steps {num_steps}
+"""
+
+
+def page(records: list[dict[str, Any]]) -> str:
+    """Markdown of all records that share the most steps."""
+    num_steps = max(record["num_steps"] for record in records)
+    records = [record for record in records if record["num_steps"] == num_steps]
+    names = [name for name in PUBLISHED if any(record["set"] == name for record in records)]
+    last_split = max(record["split"] for record in records)
+    parts = [
+        INTRODUCTION.format(
+            num_steps=num_steps,
+            last_split=last_split,
+            num_splits=last_split + 1,
+            sets=" ".join(names),
+        )
+    ]
+    for measure, title, column in (
+        ("nll", "Negative log likelihood", 1),
+        ("rmse", "Root mean square error", 0),
+    ):
+        lines = [
+            ["", "splits", *METHODS, "SVGD, published", "ensemble, published", "dropout, published"]
+        ]
+        for name in names:
+            values = [_values(records, name, method, measure) for method in METHODS]
+            published = [f"{row[column]:.3f}" for row in PUBLISHED[name]]
+            cells = [_mean_and_error(each) for each in values]
+            lines.append([name, str(len(values[0])), *cells, *published])
+        parts.append(f"## {title}\n\n{markdown(lines)}\n")
+    lines = [["", *(f"{method}: {what}" for method in METHODS for what in ("coverage", "seconds"))]]
+    for name in names:
+        cells = []
+        for method in METHODS:
+            cells.append(f"{np.mean(_values(records, name, method, 'coverage')):.3f}")
+            cells.append(f"{np.median(_values(records, name, method, 'seconds')):.0f}")
+        lines.append([name, *cells])
+    parts.append(
+        "## Coverage of 90 % intervals, and seconds per run\n\nSeconds include compilation, on two "
+        f"shared cores.\n\n{markdown(lines)}\n"
+    )
+    return "\n".join(parts)
+
+
+def _values(records: list[dict[str, Any]], name: str, method: str, measure: str) -> list[float]:
+    return [r[measure] for r in records if r["set"] == name and r["method"] == method]
+
+
+def _mean_and_error(values: list[float]) -> str:
+    error = np.std(values, ddof=1) / np.sqrt(len(values)) if len(values) > 1 else np.nan
+    return f"{np.mean(values):.3f} ± {error:.3f}"

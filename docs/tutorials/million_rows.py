@@ -1,0 +1,88 @@
+# %% [markdown]
+# # A million rows
+#
+# A logistic regression on a million rows. One gradient of all data costs as much as two thousand gradients of a batch of
+# 512 rows, so each step should see only one batch. You will write the model as prior and likelihood of
+# one row; the library does the rest.
+
+# %%
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import nvgd
+
+random = np.random.default_rng(0)
+num_rows, num_features = 1_000_000, 8
+x = random.normal(size=(num_rows, num_features)).astype(np.float32)
+truth = np.linspace(-1, 1, num_features)
+y = (random.random(num_rows) < 1 / (1 + np.exp(-(x @ truth)))).astype(np.float32)
+
+# %% [markdown]
+# The log density has two parts. The likelihood is that of **one row**, and it is not scaled: the library
+# multiplies the sum over a batch by N/B.
+
+# %%
+
+
+def log_prior(weights):
+    return -0.5 * jnp.sum(weights**2)
+
+
+def log_likelihood(weights, row):
+    logit = row["x"] @ weights
+    return row["y"] * logit - jnp.logaddexp(0.0, logit)
+
+
+target = nvgd.Target(
+    log_prior,
+    dim=num_features,
+    log_likelihood=log_likelihood,
+    data={"x": x, "y": y},
+    batch_size=512,
+)
+posterior = nvgd.sample(target)
+print(posterior.summary(mc_error=False))
+
+# %% [markdown]
+# ## Is that right?
+#
+# With a million rows the posterior is nearly normal, so the Laplace approximation on all data is a good reference. Newton's
+# method finds the mode in a few passes.
+
+# %%
+
+
+@jax.jit
+def step(weights):
+    chance = jax.nn.sigmoid(x @ weights)
+    gradient = x.T @ (y - chance) - weights
+    precision = (x.T * (chance * (1 - chance))) @ x + jnp.eye(num_features)
+    return weights + jnp.linalg.solve(precision, gradient), jnp.linalg.inv(precision)
+
+
+weights = jnp.zeros(num_features)
+for _ in range(6):
+    weights, covariance = step(weights)
+sd = np.sqrt(np.diag(covariance))
+
+draws = np.asarray(posterior.particles)
+print("error of means, in posterior sd:", np.abs((draws.mean(axis=0) - weights) / sd).round(2))
+print("ratio of standard deviations:   ", (draws.std(axis=0) / sd).round(2))
+
+# %% [markdown]
+# Means carry the noise of the batches: a run that has
+# read half of the rows cannot know the mean better than half of the rows do. More steps, or larger batches, bring them closer.
+#
+# ## What a step costs
+#
+# A step reads one batch for all particles. Data that do not fit into memory are read from a `np.memmap` or a
+# `BatchStream`; the model stays the same ([large data](../how-to/large-data.md)). How to choose the batch
+# size: [batch size and N](../how-to/batch-size.md).
+
+# %%
+steps, rows = posterior.num_steps, posterior.num_steps * 512
+print(f"{steps} steps of {len(draws)} particles, {rows:,} rows read, {rows / num_rows:.2f} epochs")
+
+# %% [markdown]
+# **Next:** [a funnel, seen as a film](funnel.md).

@@ -1,0 +1,5 @@
+"""Bayesian networks as scikit-learn estimators; needs the extra `nvgd[sklearn]`."""
+
+from nvgd.frontends.sklearn import BayesianNetworkClassifier, BayesianNetworkRegressor
+
+__all__ = ["BayesianNetworkClassifier", "BayesianNetworkRegressor"]

@@ -1,0 +1,230 @@
+"""Passes over all rows of a likelihood, block by block: derivatives and remainders at an anchor.
+
+Positions are expressed as θ = θ̂ + Lu, with θ̂ the anchor and LLᵀ the scatter of the particles, so
+that u is of order one whatever the units of the parameters. Sums over blocks are taken on the
+host, in double precision.
+"""
+
+import warnings
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PyTree
+
+from nvgd._support.compilation import compiled, quickly_compiled
+from nvgd._support.errors import DataOrderWarning, InputError
+from nvgd._support.robust import can_fit_scatter, coordinate_scales, student_scatter
+from nvgd.targets.target import Target
+
+# Rows per block of a pass.
+ROWS_PER_BLOCK = 1024
+# Rows of a Hessian that are computed together.
+AXES_AT_ONCE = 32
+# Standard errors by which the variance between batches may exceed that of shuffled rows.
+LARGEST_DEVIATION = 8.0
+# Fixed-point iterations of the scatter.
+NUM_ITERATIONS = 20
+
+
+class Place(NamedTuple):
+    """The anchor θ̂, and L: θ = θ̂ + Lu."""
+
+    anchor: Float[Array, " d"]
+    root: Float[Array, "d d"]
+
+    def expressed(self, positions: Float[Array, "k d"]) -> Float[np.ndarray, "k d"]:
+        """u of these positions, in double precision."""
+        offsets = np.asarray(positions, np.float64) - np.asarray(self.anchor, np.float64)
+        return np.linalg.solve(np.asarray(self.root, np.float64), offsets.T).T
+
+
+class Derivatives(NamedTuple):
+    """Gradient and Hessian with respect to u, at the anchor, of a weighted sum of rows."""
+
+    gradient: Float[np.ndarray, " d"]
+    hessian: Float[np.ndarray, "d d"]
+
+    @classmethod
+    def none(cls, dim: int) -> "Derivatives":
+        """Those of no rows."""
+        return cls(np.zeros(dim), np.zeros((dim, dim)))
+
+    def plus(self, other: "Derivatives") -> "Derivatives":
+        """Those of both sums, in double precision."""
+        return Derivatives(*(mine + np.asarray(its) for mine, its in zip(self, other, strict=True)))
+
+
+class Look(NamedTuple):
+    """What a pass sees of a block of rows."""
+
+    derivatives: Derivatives
+    at_anchor: Float[Array, " rows"]
+    """Log likelihood of every row at the anchor."""
+    slopes: Float[Array, "k rows"]
+    """Derivative of every row's log likelihood towards each probe."""
+    remainders: Float[Array, "k rows"]
+    """Of every row and probe, what a quadratic expansion at the anchor leaves over."""
+
+
+@quickly_compiled
+def place_of(particles: Float[Array, "n d"]) -> Place:
+    """The anchor in the particles' centre, with their scatter."""
+    if can_fit_scatter(*particles.shape):
+        return Place(*student_scatter(particles, NUM_ITERATIONS))
+    centre, scales = coordinate_scales(particles)
+    return Place(centre, jnp.diag(scales))
+
+
+def all_blocks(target: Target) -> Iterator[PyTree]:
+    """All rows once, in blocks of about `ROWS_PER_BLOCK`; small batches of a stream are joined."""
+    waiting: list[PyTree] = []
+    for block in target.blocks():
+        waiting.append(jax.tree.map(np.asarray, block))
+        if sum(map(count, waiting)) >= ROWS_PER_BLOCK:
+            yield _joined(waiting)
+            waiting = []
+    if waiting:
+        yield _joined(waiting)
+
+
+def _joined(blocks: list[PyTree]) -> PyTree:
+    return jax.tree.map(lambda *leaves: np.concatenate(leaves), *blocks)
+
+
+def padded(rows: PyTree, weights: Float[np.ndarray, " m"]) -> tuple[PyTree, np.ndarray]:
+    """Rows and weights, up to a multiple of the block size: one program serves all blocks.
+
+    Rows that are added have weight zero.
+    """
+    num = len(weights)
+    size = -(-num // ROWS_PER_BLOCK) * ROWS_PER_BLOCK
+    places = np.minimum(np.arange(size), num - 1)
+    full = np.concatenate([weights, np.zeros(size - num)]).astype(np.float32)
+    return jax.tree.map(lambda leaf: np.asarray(leaf)[places], rows), full
+
+
+def count(rows: PyTree) -> int:
+    """Number of rows."""
+    return len(jax.tree.leaves(rows)[0])
+
+
+def check_rows(values: Float[np.ndarray, " m"], num_before: int) -> None:
+    """Refuse rows whose log likelihood is not finite.
+
+    Arguments:
+        values: log likelihoods of the rows of a block.
+        num_before: number of rows in earlier blocks.
+    """
+    faulty = np.flatnonzero(~np.isfinite(values))
+    if len(faulty):
+        raise InputError(
+            f"log_likelihood is {values[faulty[0]]} for data row {num_before + faulty[0]}, and not "
+            f"finite for {len(faulty)} of the {len(values)} rows from row {num_before} on, in the "
+            "middle of the particles: look for missing or impossible values there, and leave these "
+            "rows out."
+        )
+
+
+def check_order(slopes: Float[np.ndarray, "m k"], batch_size: int) -> None:
+    """Warn of a stream whose batches differ more than batches of shuffled rows would.
+
+    Compares the variance of the batches' means with that within batches, as the F-test does.
+
+    Arguments:
+        slopes: slopes of all rows towards some probes, in the order of the stream.
+    """
+    num_batches = len(slopes) // batch_size
+    if num_batches < 2 or batch_size < 2:
+        return
+    batches = slopes[: num_batches * batch_size].reshape(num_batches, batch_size, -1)
+    within = batches.var(axis=1, ddof=1).mean(axis=0)
+    between = batch_size * batches.mean(axis=1).var(axis=0, ddof=1)
+    ratio = float(np.max(between / (within + 1e-30)))
+    if ratio > 1.5 + LARGEST_DEVIATION * (2 / num_batches) ** 0.5:
+        warnings.warn(
+            DataOrderWarning(
+                "the batches of this BatchStream differ from each other: the variance of their "
+                f"mean scores is {ratio:.3g} times that of shuffled rows. Steps then follow the "
+                "order of the data: shuffle the rows before they are cut into batches."
+            ),
+            stacklevel=2,
+        )
+
+
+def _terms(target: Target, place: Place, rows: PyTree, u: Float[Array, " d"]) -> Array:
+    """Log likelihood of every row at θ̂ + Lu."""
+    return target.log_likelihoods(place.anchor + place.root @ u, rows)
+
+
+@compiled
+def derivatives(
+    target: Target, place: Place, rows: PyTree, weights: Float[Array, " rows"]
+) -> Derivatives:
+    """Derivatives of the weighted sum of these rows."""
+
+    def gradient(u: Array) -> Array:
+        return jax.grad(lambda u: weights @ _terms(target, place, rows, u))(u)
+
+    origin = jnp.zeros_like(place.anchor)
+    axes = jnp.eye(len(origin), dtype=origin.dtype)
+    hessian = jax.lax.map(
+        lambda axis: jax.jvp(gradient, (origin,), (axis,))[1], axes, batch_size=AXES_AT_ONCE
+    )
+    return Derivatives(gradient(origin), hessian)
+
+
+@compiled
+def look(
+    target: Target,
+    place: Place,
+    probes: Float[Array, "k d"],
+    rows: PyTree,
+    weights: Float[Array, " rows"],
+) -> Look:
+    """Derivatives of the sum of these rows, and their remainders at the probes u."""
+    zero, one = jnp.zeros((), probes.dtype), jnp.ones((), probes.dtype)
+    at_anchor = _terms(target, place, rows, jnp.zeros_like(place.anchor))
+
+    def towards(probe: Array) -> tuple[Array, Array]:
+        def along(t: Array) -> Array:
+            return _terms(target, place, rows, t * probe)
+
+        def slope(t: Array) -> tuple[Array, Array]:
+            return jax.jvp(along, (t,), (one,))
+
+        (_, first), (_, second) = jax.jvp(slope, (zero,), (one,))
+        return first, along(one) - at_anchor - first - 0.5 * second
+
+    return Look(derivatives(target, place, rows, weights), at_anchor, *jax.vmap(towards)(probes))
+
+
+def log_densities(target: Target, positions: Float[Array, "k d"]) -> Float[np.ndarray, " k"]:
+    """Log densities of all rows, less that of the first position.
+
+    The difference is taken row by row: in single precision, rounding of a sum over many rows would
+    hide it.
+    """
+    total, num_seen = np.zeros(len(positions)), 0
+    for block in all_blocks(target):
+        num = count(block)
+        found = _differences(target, positions, *padded(block, np.ones(num)))
+        total += np.asarray(found, np.float64)
+        num_seen += num
+    prior = np.asarray(_priors(target, positions), np.float64)
+    return total * target.num_rows / num_seen + prior - prior[0]
+
+
+@compiled
+def _differences(
+    target: Target, positions: Float[Array, "k d"], rows: PyTree, weights: Float[Array, " rows"]
+) -> Float[Array, " k"]:
+    first = target.log_likelihoods(positions[0], rows)
+    return jax.vmap(lambda x: weights @ (target.log_likelihoods(x, rows) - first))(positions)
+
+
+@compiled
+def _priors(target: Target, positions: Float[Array, "k d"]) -> Float[Array, " k"]:
+    return jax.vmap(lambda x: jnp.asarray(target.log_prior(target.structure(x))))(positions)

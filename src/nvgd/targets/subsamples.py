@@ -1,0 +1,255 @@
+"""The log density of all rows, from a weighted subsample that is corrected at an anchor.
+
+With θ̂ a position among the particles (the anchor), ℓᵢ the log likelihood of row i, and S a random
+subsample of the rows with weights wᵢ,
+
+    log p(θ) ≈ log prior(θ) + Σ_S wᵢ(ℓᵢ(θ) − ℓᵢ(θ̂)) + b·u + ½uᵀCu,   θ = θ̂ + Lu
+
+where b and C make gradient and Hessian of the likelihood at θ̂ those of all rows, and LLᵀ is the
+scatter of the particles. The subsample has to represent only what is left, the rows' remainders of
+third order. They are small for most rows and large for a few: those of small groups, rare events,
+outliers. One pass over all data measures their spread over the particles, and rows are drawn in
+proportion to it. A few hundred rows can then stand for a hundred thousand. Since S is fixed, the
+log density has no noise, so that Metropolis steps can use it. Its error is measured.
+
+Quadratic control variates for subsampled likelihoods are those of Bardenet, Doucet and Holmes
+("On Markov chain Monte Carlo methods for tall data", 2017). S is a priority sample (Duffield, Lund
+and Thorup, "Priority sampling for estimation of arbitrary subset sums", 2007), which takes one pass
+and does not depend on the order of the rows.
+"""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Array, Float, PyTree
+
+from nvgd.targets.positions import Position
+from nvgd.targets.row_passes import (
+    ROWS_PER_BLOCK,
+    Derivatives,
+    Place,
+    all_blocks,
+    check_order,
+    check_rows,
+    count,
+    derivatives,
+    log_densities,
+    look,
+    padded,
+    place_of,
+)
+from nvgd.targets.target import Target
+
+# Above this dimension, the Hessian of all rows would take too many passes.
+MAX_DIMENSION = 300
+# Particles at which remainders are measured, within FARTHEST·√d standard deviations of the anchor.
+NUM_PROBES = 32
+FARTHEST = 2.0
+# Probes along which the order of a stream is checked.
+NUM_COMPARED = 4
+# Every row counts at least as if its remainder had this share of the mean size.
+LEAST_SHARE = 0.1
+# The subsample grows from one batch to at most MOST_BATCHES, until its error is below TOLERANCE.
+MOST_BATCHES = 16
+TOLERANCE = 0.1
+
+
+class Row(NamedTuple):
+    """A row of the subsample, or all of them."""
+
+    row: PyTree
+    weight: Float[Array, "..."]
+    at_anchor: Float[Array, "..."]
+    """Log likelihood of the row at the anchor."""
+
+
+class WeightedLikelihood(eqx.Module):
+    """wᵢ(ℓᵢ(θ) − ℓᵢ(θ̂))."""
+
+    log_likelihood: Any
+
+    def __call__(self, position: Position, datum: Row) -> Array:
+        """Value for one row, or for several if the likelihood is vectorised."""
+        return datum.weight * (self.log_likelihood(position, datum.row) - datum.at_anchor)
+
+
+class CorrectedPrior(eqx.Module):
+    """log prior(θ) + b·u + ½uᵀCu."""
+
+    log_prior: Any
+    anchor: Float[Array, " d"]
+    inverse_root: Float[Array, "d d"]
+    linear: Float[Array, " d"]
+    quadratic: Float[Array, "d d"]
+
+    def __call__(self, position: Position) -> Array:
+        """Value at one position."""
+        u = self.inverse_root @ (ravel_pytree(position)[0] - self.anchor)
+        return self.log_prior(position) + u @ (self.linear + 0.5 * self.quadratic @ u)
+
+
+class Subsample(NamedTuple):
+    """Rows that stand for all rows near an anchor, as arrays that a checkpoint can hold."""
+
+    rows: Row
+    anchor: Float[Array, " d"]
+    inverse_root: Float[Array, "d d"]
+    linear: Float[Array, " d"]
+    quadratic: Float[Array, "d d"]
+
+    def target(self, whole: Target) -> Target:
+        """The target without minibatches that stands for `whole`."""
+        return whole.on_rows(
+            CorrectedPrior(whole.log_prior, *self[1:]),
+            WeightedLikelihood(whole.log_likelihood),
+            self.rows,
+        )
+
+    @classmethod
+    def restored(cls, whole: Target, arrays: Mapping[str, np.ndarray]) -> "Subsample":
+        """A subsample from its leaves, in the order of their numbers."""
+        assert whole.data is not None
+        like = cls(Row(whole.data.example, 0, 0), 0, 0, 0, 0)  # pyright: ignore[reportArgumentType]
+        leaves = [jnp.asarray(arrays[str(i)]) for i in range(len(arrays))]
+        return jax.tree.unflatten(jax.tree.structure(like), leaves)
+
+
+def can_subsample(target: Target) -> bool:
+    """Whether a subsample can stand for all rows of a target with minibatches.
+
+    All rows must be readable more than once, and the parameters few enough for a Hessian.
+    """
+    has_rows = target.is_noisy and target.log_likelihood is not None
+    return has_rows and target.can_use_all_data and target.dim <= MAX_DIMENSION
+
+
+def density_error(
+    target: Target, particles: Float[Array, "n d"], approximate: Float[Array, " n"]
+) -> float:
+    """Standard deviation over particles of an error in their log densities, in nats.
+
+    Takes one pass over all rows.
+
+    Arguments:
+        approximate: the log densities to be judged.
+    """
+    chosen = np.linspace(0, len(particles) - 1, min(NUM_PROBES, len(particles))).round().astype(int)
+    exact = log_densities(target, jnp.asarray(particles)[chosen])
+    return float(np.std(np.asarray(approximate, np.float64)[chosen] - exact))
+
+
+def subsample(target: Target, particles: Float[Array, "n d"], seed: int) -> Subsample:
+    """The rows that stand for all rows near these particles.
+
+    Takes one pass over all rows: one Hessian, and values at 32 positions.
+
+    Arguments:
+        target: a target for which `can_subsample` holds.
+        particles: the anchor is in their centre.
+        seed: seed of the subsample, and of the choice of probes.
+    """
+    rng = np.random.default_rng(seed)
+    place = place_of(particles)
+    found = place.expressed(particles[rng.permutation(len(particles))[:NUM_PROBES]])
+    distances = np.linalg.norm(found, axis=1, keepdims=True) / np.sqrt(found.shape[1])
+    probes = jnp.asarray(found / np.maximum(distances / FARTHEST, 1.0), particles.dtype)
+    candidates = _Candidates(MOST_BATCHES * (target.batch_size or 1), rng)
+    total, remainders, num_seen = Derivatives.none(target.dim), np.zeros(len(probes)), 0
+    slopes: list[np.ndarray] = []
+    for block in all_blocks(target):
+        num = count(block)
+        seen = look(target, place, probes, *padded(block, np.ones(num)))
+        at_anchor = np.asarray(seen.at_anchor)[:num]
+        check_rows(at_anchor, num_seen)
+        left = np.asarray(seen.remainders, np.float64)[:, :num]
+        total, remainders = total.plus(seen.derivatives), remainders + left.sum(axis=1)
+        candidates.add(block, at_anchor, left)
+        num_seen += num
+        slopes.append(np.asarray(seen.slopes, np.float64)[:NUM_COMPARED, :num].T)
+    assert target.data is not None
+    if target.data.own_batch_size is not None:
+        check_order(np.concatenate(slopes), target.data.own_batch_size)
+    # A stream may leave out the rows of an incomplete last batch.
+    scale = target.num_rows / num_seen
+    rows = candidates.chosen(remainders, target.batch_size or 1, num_seen)
+    own = _derivatives_of(target, place, rows)
+    dtype = particles.dtype
+    return Subsample(
+        Row(
+            jax.tree.map(jnp.asarray, rows.row),
+            jnp.asarray(scale * rows.weight, dtype),
+            jnp.asarray(rows.at_anchor, dtype),
+        ),
+        place.anchor,
+        jnp.asarray(np.linalg.inv(np.asarray(place.root, np.float64)), dtype),
+        jnp.asarray(scale * (total.gradient - own.gradient), dtype),
+        jnp.asarray(scale * (total.hessian - own.hessian), dtype),
+    )
+
+
+class _Candidates:
+    """The rows of highest priority so far; a priority is a remainder's size over a uniform number.
+
+    Arguments:
+        most: number of rows to keep.
+    """
+
+    def __init__(self, most: int, rng: np.random.Generator):
+        self._most, self._rng = most, rng
+        self._floor: float | None = None
+        self._kept: Any = None
+
+    def add(
+        self,
+        rows: PyTree,
+        at_anchor: Float[np.ndarray, " m"],
+        remainders: Float[np.ndarray, "k m"],
+    ) -> None:
+        """Add a block of rows with their remainders at the probes."""
+        sizes = remainders.std(axis=0)
+        if self._floor is None:
+            self._floor = LEAST_SHARE * float(sizes.mean()) + 1e-30
+        sizes = sizes + self._floor
+        priorities = sizes / (1 - self._rng.random(len(sizes)))
+        new = (jax.tree.map(np.asarray, rows), at_anchor, remainders.T, sizes, priorities)
+        joined = new
+        if self._kept is not None:
+            joined = jax.tree.map(lambda *parts: np.concatenate(parts), self._kept, new)
+        # One more than needed: its priority is the threshold.
+        best = np.argsort(-joined[-1], kind="stable")[: self._most + 1]
+        self._kept = jax.tree.map(lambda leaf: leaf[best], joined)
+
+    def chosen(self, remainders: Float[np.ndarray, " k"], batch_size: int, num_seen: int) -> Row:
+        """The smallest subsample whose error is below `TOLERANCE`, or the largest.
+
+        Arguments:
+            remainders: sums over all rows, at the probes.
+            num_seen: number of rows that were added.
+        """
+        rows, at_anchor, own, sizes, priorities = self._kept
+        has_all = len(sizes) == num_seen
+        size = batch_size
+        while True:
+            size = min(size, len(sizes) if has_all else len(sizes) - 1)
+            threshold = priorities[size] if size < len(sizes) else 0.0
+            weights = np.maximum(1.0, threshold / sizes[:size])
+            error = np.std(weights @ own[:size] - remainders)
+            if error < TOLERANCE or size >= len(sizes) - (not has_all):
+                rows = jax.tree.map(lambda leaf, size=size: leaf[:size], rows)
+                return Row(rows, weights, at_anchor[:size])
+            size *= 2
+
+
+def _derivatives_of(target: Target, place: Place, rows: Row) -> Derivatives:
+    """Derivatives of the weighted sum of the subsample."""
+    total = Derivatives.none(target.dim)
+    for first in range(0, len(rows.weight), ROWS_PER_BLOCK):
+        part = slice(first, first + ROWS_PER_BLOCK)
+        block = jax.tree.map(lambda leaf, part=part: leaf[part], rows.row)
+        total = total.plus(derivatives(target, place, *padded(block, rows.weight[part])))
+    return total

@@ -1,0 +1,175 @@
+"""A subsample stands for all rows: derivatives, values, rare rows, sources of data, bad rows."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import nvgd
+from nvgd._support.errors import DataOrderWarning
+from nvgd.targets.row_passes import log_densities
+from nvgd.targets.subsamples import can_subsample, density_error, subsample
+from nvgd.targets.target import evaluate
+
+DIM = 3
+
+
+def log_prior(theta):
+    return -0.5 * jnp.sum(theta**2)
+
+
+def log_likelihood(theta, row):
+    logit = row["x"] @ theta
+    return row["y"] * logit - jnp.logaddexp(0.0, logit)
+
+
+def make_rows(num_rows, seed=0):
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(num_rows, DIM)).astype(np.float32)
+    y = rng.random(num_rows) < 1 / (1 + np.exp(-x @ np.array([1.0, -1.0, 0.5])))
+    return {"x": x, "y": y.astype(np.float32)}
+
+
+def make_target(data, batch_size=32, **options):
+    return nvgd.Target(
+        log_prior,
+        dim=DIM,
+        log_likelihood=log_likelihood,
+        data=data,
+        batch_size=batch_size,
+        **options,
+    )
+
+
+def near_mode(num=100, spread=0.05):
+    noise = spread * jax.random.normal(jax.random.key(1), (num, DIM))
+    return jnp.array([1.0, -1.0, 0.5]) + noise
+
+
+def test_gradient_and_hessian_at_the_anchor_are_those_of_all_rows():
+    rows = make_rows(3000)
+    target = make_target(rows)
+    found = subsample(target, near_mode(), 0)
+    assert len(found.rows.weight) < 3000
+    whole = make_target(rows, None)
+    stands_in = found.target(target)
+    assert not stands_in.is_noisy
+    for derivative in (jax.grad, jax.hessian):
+        ours, theirs = (
+            np.asarray(derivative(lambda x, of=of: of.log_density(x))(found.anchor))
+            for of in (stands_in, whole)
+        )
+        np.testing.assert_allclose(ours, theirs, rtol=1e-3, atol=1e-3 * np.abs(theirs).max())
+
+
+def test_error_is_measured_against_all_rows():
+    rows = make_rows(3000)
+    target, particles = make_target(rows), near_mode()
+    exact = evaluate(make_target(rows, None), particles).log_densities
+    found = subsample(target, particles, 0).target(target)
+    ours = evaluate(found, particles).log_densities
+    direct = float(np.std(np.asarray(ours - exact, np.float64)))
+    measured = density_error(target, particles, ours)
+    assert measured < 0.1
+    assert measured == pytest.approx(direct, abs=0.02)
+    # An error that is put in is found.
+    assert density_error(target, particles, ours + particles[:, 0] * 100) == pytest.approx(
+        5, rel=0.5
+    )
+
+
+def test_differences_of_log_densities_are_exact():
+    rows, particles = make_rows(2500), near_mode(8, 1.0)
+    exact = evaluate(make_target(rows, None), particles).log_densities
+    found = log_densities(make_target(rows), particles)
+    np.testing.assert_allclose(found, np.asarray(exact - exact[0]), atol=0.01)
+
+
+def test_few_rows_are_all_taken():
+    rows = make_rows(200)
+    target, particles = make_target(rows, 64), near_mode(100, 2.0)
+    found = subsample(target, particles, 0)
+    assert len(found.rows.weight) == 200
+    np.testing.assert_array_equal(found.rows.weight, 1.0)
+    assert density_error(target, particles, evaluate(found.target(target), particles)[0]) < 1e-3
+
+
+def test_rows_of_a_small_group_are_taken_although_they_are_rare():
+    rng = np.random.default_rng(0)
+    group = np.r_[np.zeros(20_000, int), np.ones(15, int)]
+    rows = {"group": group, "y": rng.poisson(2.0, len(group)).astype(np.float32)}
+
+    def likelihood(theta, row):
+        log_rate = theta[row["group"]]
+        return row["y"] * log_rate - jnp.exp(log_rate)
+
+    target = nvgd.Target(log_prior, dim=2, log_likelihood=likelihood, data=rows, batch_size=256)
+    noise = jax.random.normal(jax.random.key(0), (200, 2))
+    particles = jnp.log(2.0) + noise * jnp.array([0.005, 0.2])
+    found = subsample(target, particles, 0)
+    kept = np.asarray(found.rows.row["group"])
+    # All of them, where a batch would hold one in five.
+    assert kept.sum() == 15
+    assert np.all(np.asarray(found.rows.weight)[kept == 1] == 1.0)
+    assert density_error(target, particles, evaluate(found.target(target), particles)[0]) < 0.05
+
+
+def test_the_same_rows_from_memory_disk_and_stream(tmp_path):
+    rows = make_rows(2048)
+    path = tmp_path / "x.npy"
+    np.save(path, rows["x"])
+    mapped = {"x": np.load(path, mmap_mode="r"), "y": rows["y"]}
+    batches = [jax.tree.map(lambda leaf, i=i: leaf[i : i + 32], rows) for i in range(0, 2048, 32)]
+    stream = nvgd.BatchStream(batches, 2048)
+    particles = near_mode()
+    targets = make_target(rows), make_target(mapped), make_target(stream, None)
+    errors = []
+    for target in targets:
+        assert can_subsample(target)
+        found = subsample(target, particles, 0).target(target)
+        errors.append(density_error(target, particles, evaluate(found, particles)[0]))
+    assert max(errors) < 0.1
+    once = make_target(nvgd.BatchStream(iter(batches), 2048), None)
+    assert not can_subsample(once)
+
+
+def test_a_row_with_a_missing_value_is_named():
+    rows = make_rows(3000)
+    rows["x"][2345, 1] = np.nan
+    with pytest.raises(nvgd.InputError, match="data row 2345"):
+        subsample(make_target(rows), near_mode(), 0)
+
+
+def test_a_stream_that_is_sorted_is_noticed():
+    rows = make_rows(2048)
+    rows["x"][:, 0] = 1.0
+    order = np.argsort(rows["y"], kind="stable")
+
+    def stream(rows):
+        parts = range(0, 2048, 32)
+        batches = [jax.tree.map(lambda leaf, i=i: leaf[i : i + 32], rows) for i in parts]
+        return make_target(nvgd.BatchStream(batches, 2048), None)
+
+    subsample(stream(rows), near_mode(), 0)
+    with pytest.warns(DataOrderWarning, match="shuffle the rows"):
+        subsample(stream({name: value[order] for name, value in rows.items()}), near_mode(), 0)
+
+
+def test_the_bare_call_names_a_row_with_a_missing_value():
+    rows = make_rows(3000)
+    rows["x"][2345, 1] = np.nan
+    with pytest.raises(nvgd.InputError, match="data row 2345"):
+        nvgd.sample(make_target(rows), num_particles=50, progress=False)
+
+
+def test_the_bare_call_in_minibatches_is_that_on_all_rows():
+    rows = make_rows(4000)
+    posterior = nvgd.sample(make_target(rows, 128), progress=False)
+    whole = nvgd.sample(make_target(rows, None), progress=False)
+    assert posterior.diagnose().converged
+    assert 0 < posterior.density_error < 0.1
+    ours, theirs = posterior.flat_positions, whole.flat_positions
+    scale = theirs.std(axis=0)
+    np.testing.assert_allclose(ours.mean(axis=0) / scale, theirs.mean(axis=0) / scale, atol=0.15)
+    np.testing.assert_allclose(ours.std(axis=0) / scale, 1.0, atol=0.1)
+    assert set(posterior.history["num_rows"].tolist()) == {128}
