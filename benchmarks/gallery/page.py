@@ -73,8 +73,8 @@ def write_gallery(
         "<h2>Energy distance of the returned particles from the target</h2>"
         f'<div class="scroll">{html_table(table(entries))}</div>'
         '<p class="soft">0 is perfect. Below the exact sample means: spread more evenly than '
-        "independent draws. NVGD's corrections turn its particles into independent draws for a "
-        "while, in order to check its flow, whose particles are returned if they agree.</p>"
+        "independent draws. NVGD's corrections turn its particles into chains of independent "
+        "draws; one draw of every chain, chosen to spread evenly, is returned.</p>"
         '<p class="soft">Made by <code>python -m benchmarks.gallery</code>.</p>'
         + embedded_json("gallery", data)
     )

@@ -101,6 +101,20 @@ def test_the_page_in_a_browser(report, tmp_path):
         assert browser.messages() == []
 
 
+@pytest.mark.skipif(CHROMIUM is None or DRIVER is None, reason=MISSING)
+def test_a_single_scalar_has_neither_pairs_nor_a_choice(tmp_path):
+    (tmp_path / "model.py").write_text("def log_density(x):\n    return -0.5 * x[0] ** 2\n")
+    arguments = ["sample", f"{tmp_path}/model.py:log_density", "--dim", "1", "--method", "ula"]
+    options = ["--num-steps", "10", "--num-particles", "10", "--out", str(tmp_path / "out")]
+    assert main([*arguments, *options]) == 0
+    with open_browser(tmp_path / "profile") as browser:
+        browser.open(tmp_path / "out" / "report.html")
+        assert browser.messages() == []
+        assert browser.run("return [...document.images].map(i => i.id)") == ["marginals", "history"]
+        assert browser.run("return document.getElementById('across').offsetParent") is None
+        assert browser.run("return document.getElementById('canvas').offsetParent") is not None
+
+
 def test_a_film_shows_what_matters_and_marks_what_is_outside():
     names = ["wide", "plain"]
     positions = np.zeros((4, 50, 2))

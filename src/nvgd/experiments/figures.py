@@ -44,10 +44,10 @@ def staged_band(
 ) -> None:
     """The band of a run whose flow ended at a step, with the stages apart.
 
-    The flow arranges its particles more evenly than independent draws lie. The corrections turn
-    them into chains of independent draws, which measure worse, in order to check the flow, whose
-    particles are returned if they agree. So the corrections are dotted and join neither the flow
-    nor the dot at the end, which stands for the returned particles.
+    The corrections turn the particles into chains of independent draws, which are less even than
+    the flow's particles and measure worse at any single step. The returned particles are one draw
+    of every chain, chosen to be even. So the corrections are dotted and join neither the flow nor
+    the dot at the end, which stands for the returned particles.
 
     Arguments:
         steps, curves: steps, and the measure at them, one row per run; the last entry is that of

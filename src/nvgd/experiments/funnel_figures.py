@@ -27,6 +27,7 @@ ACROSS, UP = (-13.0, 13.0), (-9.5, 9.0)
 MAX_FRAMES = 48
 # Points in a scatter plot; of longer chains, states at equal distances.
 MAX_POINTS = 100
+SINGLE = f"{SEQUENTIAL}, median"
 # Length of an arrow, in units of the axes, where |f| = 1; |f| beyond which arrows are cut; and |f|
 # of the arrow in the legend.
 ARROW, LONGEST, KEY = 1.2, 1.5, 1
@@ -39,11 +40,13 @@ def curves(rows: Rows, methods: Iterable[str], num_steps: int) -> Figure:
         late = []
         for method in methods:
             steps, values = curve(rows, method, name)
+            if method == SEQUENTIAL:
+                # Single chains differ so much from run to run that a band would cover the rest.
+                axes.plot(steps, np.median(values, axis=0), color=COLOURS[method], label=SINGLE)
+                continue
             staged_band(axes, steps, values, COLOURS[method], method, _flow_until(rows, method))
-            # The limits of the axis leave out the start, which is far above everything else, and
-            # the single chain, which has kept few states at first.
-            if method != SEQUENTIAL:
-                late.append(values.mean(axis=0)[len(steps) // 20 :].max())
+            # The limits of the axis leave out the start, which is far above everything else.
+            late.append(values.mean(axis=0)[len(steps) // 20 :].max())
         _, exact = curve(rows, EXACT, name)
         mark_exact(axes, exact[0])
         low = -0.02 if name == "mmd" else 0

@@ -222,7 +222,8 @@ def _grid(shown: int, narrow: bool, **options: Any) -> tuple[Figure, list[Axes]]
     num_columns = min(shown, 2 if narrow else 4)
     num_rows = -(-shown // num_columns)
     width = 1.9 if narrow else 2.6
-    figure = Figure(figsize=(width * num_columns, 1.9 * num_rows))
+    # Wide enough for the line below a single panel.
+    figure = Figure(figsize=(max(width * num_columns, 3.0), 1.9 * num_rows))
     figure.set_layout_engine("constrained", h_pad=0.07)
     panels = figure.subplots(num_rows, num_columns, squeeze=False, **options).ravel()
     for axes in panels[shown:]:

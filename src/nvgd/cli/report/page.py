@@ -49,8 +49,7 @@ def write_report(
         _summary(summary, posterior),
         "<h2>Marginals: density, median, central 50 % and 90 %</h2>",
         _figure("marginals", lambda narrow: posterior.plot("marginals", narrow=narrow)),
-        "<h2>Pairs: hyperparameters, and what depends on them most</h2>",
-        _figure("pairs", lambda narrow: posterior.plot("pairs", narrow=narrow)),
+        *_pairs(posterior, summary),
         *_predictive(posterior),
         "<h2>Particles during the run</h2>",
         _film(film),
@@ -106,6 +105,15 @@ def _summary(summary: Summary, posterior: Posterior) -> str:
         )
     opened = _scrolled(html_table([head, *singles])) if singles else ""
     return opened + "".join(folded)
+
+
+def _pairs(posterior: Posterior, summary: Summary) -> list[str]:
+    if len(summary.names) < 2:
+        return []
+    return [
+        "<h2>Pairs: hyperparameters, and what depends on them most</h2>",
+        _figure("pairs", lambda narrow: posterior.plot("pairs", narrow=narrow)),
+    ]
 
 
 def _predictive(posterior: Posterior) -> list[str]:
