@@ -27,7 +27,7 @@ from nvgd.running.plan import AbstractLeg, Active, leg_at
 from nvgd.running.progress import Progress
 from nvgd.running.stopping import AbstractLength
 from nvgd.targets.data import AbstractBatches, steps_at_a_time
-from nvgd.targets.subsamples import Subsample, density_error
+from nvgd.targets.subsamples import Subsample, density_error, leaves_behind
 from nvgd.targets.target import Target
 
 # Chunk lengths adapt to this duration, the interval of progress updates and of checks for Ctrl-C.
@@ -153,9 +153,8 @@ class Run:
         ended = self.whole_active()
         # This compiles: nothing has changed yet if it is interrupted.
         subsample = leg.look_ahead(self.target, ended, step)
-        # The first subsample is drawn where a noisy flow left the particles, perhaps too far apart.
-        if subsample is not None and ended.kind != "flow" and not subsample.is_usable:
-            self._return_to_flow(step, subsample)
+        if subsample is not None and self._misleads(ended, subsample):
+            self._return_to_flow(step)
             return
         begun = leg.enter(self.target, ended, subsample, self.key)
         with deferred_interrupts():
@@ -169,8 +168,23 @@ class Run:
             self.restore_active(begun, begun.state)
             self._leg = leg
 
-    def _return_to_flow(self, step: int, subsample: Subsample) -> None:
-        """Go on from the end of the flow, if no subsample can stand for all rows."""
+    def _misleads(self, ended: Active, new: Subsample) -> bool:
+        """Whether no subsample can stand for all rows.
+
+        The first one is drawn where a noisy flow left the particles, perhaps too far apart. Hence
+        the second one decides, and if the first was not usable, whether a mode was lost.
+        """
+        if ended.subsample is None:
+            return False
+        if not new.is_usable:
+            return True
+        flowed = jnp.asarray(self.flow_particles)
+        return not ended.subsample.is_usable and leaves_behind(
+            self.target, flowed, ended.state.particles
+        )
+
+    def _return_to_flow(self, step: int) -> None:
+        """Go on from the end of the flow."""
         leg = self.length.stay_with_flow(step)
         state = leg.flow.init(self.target, jnp.asarray(self.flow_particles), key=self.key)
         begun = Active("flow", leg.flow, state._replace(step=jnp.asarray(step)))
@@ -178,9 +192,9 @@ class Run:
             self.ended_stages.append(StageRecord(self.active.kind, step))
             self.draws.clear()
             self.notes.append(
-                f"{len(subsample.rows.weight)} rows cannot stand for all {self.target.num_rows}: "
-                f"their log densities are off by {float(subsample.error):.2g} nats, so that the "
-                "particles are those of the flow, without corrections"
+                f"no subsample of the {self.target.num_rows} rows stands for all of them where the "
+                "particles are, perhaps because there are several modes: the particles are those "
+                "of the flow, without corrections; use all rows at once if they are affordable"
             )
             self.restore_active(begun, begun.state)
             self._leg = leg

@@ -52,6 +52,8 @@ NUM_PROBES = 32
 FARTHEST = 2.0
 # Probes along which the order of a stream is checked.
 NUM_COMPARED = 4
+# Of the probes, so many that were left in a probable place tell of another mode.
+FEWEST_LEFT = 2
 # Every row counts at least as if its remainder had this share of the mean size.
 LEAST_SHARE = 0.1
 # The subsample grows from one batch to at most MOST_BATCHES, until its error is below TOLERANCE.
@@ -150,6 +152,25 @@ def density_error(
     chosen = np.linspace(0, len(particles) - 1, min(NUM_PROBES, len(particles))).round().astype(int)
     exact = log_densities(target, jnp.asarray(particles)[chosen])
     return float(np.std(np.asarray(approximate, np.float64)[chosen] - exact))
+
+
+def leaves_behind(target: Target, before: Float[Array, "n d"], after: Float[Array, "n d"]) -> bool:
+    """Whether particles have moved away from places that are as probable as where they went.
+
+    A subsample with one anchor does not represent several distant modes: chains on it would all
+    gather in one of them. Takes one pass over all rows.
+
+    Arguments:
+        before, after: particles before and after they moved.
+    """
+    place, num = place_of(after), min(NUM_PROBES, len(before))
+    rows = np.linspace(0, len(before) - 1, num).round().astype(int)
+    positions = jnp.concatenate([jnp.asarray(before)[rows], jnp.asarray(after)[rows]])
+    values = log_densities(target, positions)
+    distances = np.linalg.norm(place.expressed(positions), axis=1)
+    is_far = distances[:num] > 2 * distances[num:].max()
+    is_probable = values[:num] > values[num:].min()
+    return int(np.sum(is_far & is_probable)) >= FEWEST_LEFT
 
 
 def subsample(target: Target, particles: Float[Array, "n d"], seed: int) -> Subsample:
