@@ -17,7 +17,7 @@ def main() -> None:
     rng = np.random.default_rng(1)
     x = np.concatenate([rng.uniform(-4.0, -1.0, 40), rng.uniform(1.5, 4.0, 40)])
     y = np.sin(1.5 * x) + 0.3 * x + 0.15 * rng.normal(size=80)
-    regressor = BayesianNetworkRegressor((50,), activation="tanh", max_steps=2000, random_state=0)
+    regressor = BayesianNetworkRegressor((50,), activation="tanh", random_state=0)
     regressor.fit(x[:, None], y)
 
     grid = np.linspace(-8.0, 8.0, 400)
@@ -27,12 +27,12 @@ def main() -> None:
         label = f"{round(100 * (high - low))} % of new values"
         low, high = found.quantiles[low], found.quantiles[high]
         axes.fill_between(grid, low, high, color="C0", alpha=shade, linewidth=0, label=label)
-    axes.plot(grid, found.mean, color="C0", label="mean of 100 networks")
+    axes.plot(grid, found.mean, color="C0", label="mean of all networks")
     noise = np.sqrt(found.aleatoric)
     axes.plot(grid, found.mean + noise, "C1--", linewidth=1, label="± noise (aleatoric sd)")
     axes.plot(grid, found.mean - noise, "C1--", linewidth=1)
     axes.plot(x, y, "k.", markersize=4, label="data")
-    axes.set(xlabel="x", ylabel="y", xlim=(-8, 8), ylim=(-6, 6))
+    axes.set(xlabel="x", ylabel="y", xlim=(-8, 8), ylim=(-3, 3))
     axes.legend(loc="upper left", fontsize=8, ncols=2)
     figure.savefig(path, dpi=110)
 

@@ -9,11 +9,12 @@ batches of the same size. Records that `--out` already holds are not made again.
 """
 
 import argparse
+import itertools
 import json
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -63,58 +64,82 @@ def run(options: argparse.Namespace) -> None:
         raise InputError(f"--data must name a file with the data sets, got {str(options.data)!r}.")
     path = output_directory(options.out, "--out") / "records.json"
     records: list[dict[str, Any]] = json.loads(path.read_text()) if path.exists() else []
-    done = {(r["set"], r["split"], r["num_steps"]) for r in records}
+    done = {(r["set"], r["split"], r["num_steps"], r["method"]) for r in records}
     with np.load(options.data, allow_pickle=False) as data:
-        for split in range(options.splits):
-            for name in options.sets:
-                if (name, split, options.num_steps) in done:
-                    continue
-                records += measure(name, data[SETS[name]], split, options.num_steps)
-                text = json.dumps(records, indent=1)
-                write_atomically(path, lambda at, text=text: at.write_text(text))
-                print(name, split, records[-2:], flush=True)
+        for split, name, method in itertools.product(range(options.splits), options.sets, METHODS):
+            if (name, split, options.num_steps, method) in done:
+                continue
+            facts = {"set": name, "split": split, "num_steps": options.num_steps, "method": method}
+            found = METHODS[method](Split.of(name, data[SETS[name]], split), options.num_steps)
+            records.append({**facts, **found})
+            text = json.dumps(records, indent=1)
+            write_atomically(path, lambda at, text=text: at.write_text(text))
+            print(records[-1], flush=True)
     text = page(records)
     write_atomically(path.parent / "networks.md", lambda at: at.write_text(text))
 
 
-def measure(name: str, table: np.ndarray, split: int, num_steps: int) -> list[dict[str, Any]]:
-    """One record per method."""
-    x, y = table[:, :-1], table[:, -1]
-    order = np.random.default_rng(split).permutation(len(table))
-    num_train = round(0.9 * len(table))
-    train, test = order[:num_train], order[num_train:]
-    width = 100 if name == "protein" else 50
-    network = eqx.nn.MLP(x.shape[1], 1, width, 1, key=jax.random.key(0))
-    batch_size = int(np.clip(num_train // 8, 16, 128))
+class Split(NamedTuple):
+    """One data set, divided into rows to train and rows to test on."""
 
-    def target_of(rows: np.ndarray) -> nvgd.Target:
-        return nvgd.from_network(network, data=(x[rows], y[rows]), batch_size=batch_size)
+    x: np.ndarray
+    y: np.ndarray
+    train: np.ndarray
+    test: np.ndarray
+    width: int
+    number: int
 
-    target = target_of(train)
-    budget = {"num_steps": num_steps, "seed": split}
-    first = {"set": name, "split": split, "num_steps": num_steps, "rows": len(table)}
+    @classmethod
+    def of(cls, name: str, table: np.ndarray, number: int) -> "Split":
+        """Split `number` of a table whose last column is the target."""
+        order = np.random.default_rng(number).permutation(len(table))
+        num_train = round(0.9 * len(table))
+        width = 100 if name == "protein" else 50
+        parts = order[:num_train], order[num_train:]
+        return cls(table[:, :-1], table[:, -1], *parts, width, number)
 
+    def target(self, rows: np.ndarray) -> nvgd.Target:
+        """The posterior given some rows, with the batch size of all training rows."""
+        network = eqx.nn.MLP(self.x.shape[1], 1, self.width, 1, key=jax.random.key(0))
+        batch_size = int(np.clip(len(self.train) // 8, 16, 128))
+        return nvgd.from_network(network, data=(self.x[rows], self.y[rows]), batch_size=batch_size)
+
+
+def measure_nvgd(split: Split, num_steps: int) -> dict[str, float]:
+    """`nvgd.sample` as it is, but for its number of steps."""
+    target = split.target(split.train)
     start = time.perf_counter()
-    posterior = nvgd.sample(target, num_particles=NUM_NETWORKS, progress=False, **budget)
+    posterior = nvgd.sample(
+        target,
+        num_particles=NUM_NETWORKS,
+        num_steps=num_steps,
+        seed=split.number,
+        progress=False,
+    )
+    seconds = time.perf_counter() - start
     positions = jax.vmap(target.structure)(posterior.particles)
-    seconds = time.perf_counter() - start
-    records = [{**first, "method": "NVGD", "seconds": seconds}]
-    records[0] |= judge(target, positions, x[test], y[test])
+    return {"seconds": seconds, **judge(target, positions, split)}
 
-    num_held_out = num_train // 10
-    held_out, rest = train[:num_held_out], train[num_held_out:]
+
+def measure_ensemble(split: Split, num_steps: int) -> dict[str, float]:
+    """A deep ensemble, after the choice of its rate."""
+    target, num_held_out = split.target(split.train), len(split.train) // 10
+    held_out, rest = split.train[:num_held_out], split.train[num_held_out:]
     size = {"num_members": NUM_NETWORKS, "num_steps": num_steps}
-    rate = best_rate(target_of(rest), x[held_out], y[held_out], **size)
+    rate = best_rate(split.target(rest), split.x[held_out], split.y[held_out], **size)
     start = time.perf_counter()
-    members = deep_ensemble(target, **size, rate=rate, seed=split)
+    members = deep_ensemble(target, **size, rate=rate, seed=split.number)
+    jax.block_until_ready(members)
     seconds = time.perf_counter() - start
-    records.append({**first, "method": "deep ensemble", "seconds": seconds, "rate": rate})
-    records[1] |= judge(target, members, x[test], y[test])
-    return records
+    return {"seconds": seconds, "rate": rate, **judge(target, members, split)}
 
 
-def judge(target: nvgd.Target, positions: Any, x: np.ndarray, y: np.ndarray) -> dict[str, float]:
+METHODS = {"NVGD": measure_nvgd, "deep ensemble": measure_ensemble}
+
+
+def judge(target: nvgd.Target, positions: Any, split: Split) -> dict[str, float]:
     """Root mean square error, negative log likelihood and coverage of 90 % intervals."""
+    x, y = split.x[split.test], split.y[split.test]
     model: Any = target.model
     found = model.predict(jax.random.key(0), positions, x, y=y, samples=False)
     is_inside = (found.quantiles[0.05] <= y) & (y <= found.quantiles[0.95])

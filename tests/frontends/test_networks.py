@@ -1,5 +1,7 @@
 """Networks as targets: likelihoods, priors, predictions, and messages about wrong input."""
 
+from typing import Any
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -28,12 +30,12 @@ def mlp(num_outputs=1, num_inputs=3):
     return eqx.nn.MLP(num_inputs, num_outputs, 5, 1, key=jax.random.key(0))
 
 
-def target_of(likelihood, **options):
+def target_of(likelihood, **options) -> Any:
     y, num_outputs = TARGETS[likelihood]
     return nvgd.from_network(mlp(num_outputs), data=(X, y), likelihood=likelihood, **options)
 
 
-def positions_of(target, num=7):
+def positions_of(target, num=7) -> Any:
     return target.model.draw_prior(jax.random.key(1), num)
 
 
@@ -47,7 +49,7 @@ def outputs_of(target, positions):
 
 def test_a_linear_network_has_the_posterior_of_bayesian_regression():
     noise = 0.3
-    target = nvgd.from_network(
+    target: Any = nvgd.from_network(
         eqx.nn.Linear(3, 1, key=jax.random.key(0)),
         data=(X, Y),
         likelihood=networks.Gaussian(noise=noise),
@@ -153,7 +155,7 @@ def test_a_hierarchical_prior_has_a_scale_per_array():
 
 def test_gains_of_a_layer_norm_are_centred_at_one():
     network = eqx.nn.Sequential([mlp(4), eqx.nn.LayerNorm(4), eqx.nn.Linear(4, 1, key=KEY)])
-    target = nvgd.from_network(network, data=(X, Y))
+    target: Any = nvgd.from_network(network, data=(X, Y))
     drawn = target.model.draw_prior(jax.random.key(0), 1000)["network"]
     assert np.mean(drawn.layers[1].weight) == pytest.approx(1.0, abs=0.1)
     assert np.mean(drawn.layers[1].bias) == pytest.approx(0.0, abs=0.1)
@@ -261,7 +263,7 @@ def test_a_flax_module_is_a_network():
         def __call__(self, row):
             return self.last(nnx.relu(self.first(row)))
 
-    target = nvgd.from_network(Net(nnx.Rngs(0)), data=(X, Y))
+    target: Any = nvgd.from_network(Net(nnx.Rngs(0)), data=(X, Y))
     assert target.dim == 3 * 5 + 5 + 5 + 1 + 1
     drawn = target.model.draw_prior(jax.random.key(0), 4000)["network"]
     assert np.std(drawn["first"]["kernel"][...]) == pytest.approx(np.sqrt(2 / 3), rel=0.05)
@@ -277,7 +279,7 @@ def test_images_and_several_targets_fit():
         [eqx.nn.Conv2d(1, 2, 3, key=KEY), eqx.nn.Lambda(jnp.ravel), eqx.nn.Linear(32, 2, key=KEY)]
     )
     both = RNG.normal(size=(20, 2))
-    target = nvgd.from_network(network, data=(images, both), batch_size=10)
+    target: Any = nvgd.from_network(network, data=(images, both), batch_size=10)
     prediction = target.model.predict(KEY, positions_of(target), images, y=both)
     assert prediction.mean.shape == prediction.epistemic.shape == (20, 2)
     assert prediction.log_likelihood.shape == (20,)
@@ -298,7 +300,7 @@ def test_rare_values_of_a_column_stay_moderate():
     rare[:, 1] = 0.0
     rare[3, 1] = 1.0
     rare[:, 2] = 7.0
-    target = nvgd.from_network(mlp(), data=(rare, Y))
+    target: Any = nvgd.from_network(mlp(), data=(rare, Y))
     seen = np.asarray(target.data.rows["x"])
     assert np.abs(seen).max() <= 10.0
     assert (seen[:, 2] == 0.0).all()
@@ -374,5 +376,5 @@ def test_wrong_rows_to_predict_are_answered_in_one_sentence():
 
 def test_dropout_in_inference_mode_passes():
     network = eqx.nn.Sequential([mlp(4), eqx.nn.Dropout(0.5), eqx.nn.Linear(4, 1, key=KEY)])
-    target = nvgd.from_network(eqx.nn.inference_mode(network), data=(X, Y))
+    target: Any = nvgd.from_network(eqx.nn.inference_mode(network), data=(X, Y))
     assert target.dim == 5 * 4 + 4 + 3 * 5 + 5 + 4 + 1 + 1

@@ -3,6 +3,7 @@
 import pickle
 import subprocess
 import sys
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +15,12 @@ from sklearn.utils.estimator_checks import check_estimator
 import nvgd
 from nvgd.sklearn import BayesianNetworkClassifier, BayesianNetworkRegressor
 
-SMALL = {"hidden_layer_sizes": (4,), "num_particles": 8, "max_steps": 60, "random_state": 0}
+SMALL: dict[str, Any] = {
+    "hidden_layer_sizes": (4,),
+    "num_particles": 8,
+    "max_steps": 60,
+    "random_state": 0,
+}
 RNG = np.random.default_rng(0)
 X = RNG.uniform(-2.0, 2.0, (120, 1))
 Y = 5.0 + 2.0 * np.sin(2.0 * X[:, 0]) + 0.2 * RNG.normal(size=120)
@@ -29,7 +35,7 @@ def test_scikit_learn_accepts_them(kind):
 
 @pytest.fixture(scope="module")
 def regressor():
-    settings = {"num_particles": 30, "max_steps": 400, "random_state": 0}
+    settings: dict[str, Any] = {"num_particles": 30, "max_steps": 400, "random_state": 0}
     return BayesianNetworkRegressor((10,), **settings).fit(X, Y)
 
 
@@ -94,6 +100,7 @@ def test_early_stopping_keeps_the_best_round():
     order = np.random.default_rng(np.random.RandomState(0).randint(2**31 - 1)).permutation(120)
     held_out = order[:24]
     kept = fitted.predictive(X[held_out], y=Y[held_out], samples=False).log_likelihood
+    assert kept is not None
     assert np.mean(kept) == pytest.approx(max(scores), abs=1e-4)
 
 

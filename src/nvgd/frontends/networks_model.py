@@ -39,7 +39,7 @@ class NetworkModel(AbstractModel):
         """Draws from the prior, which is scaled as networks are initialised."""
         return self.network.draw(key, num)
 
-    def predict(
+    def predict(  # pyright: ignore[reportIncompatibleMethodOverride]
         self,
         key,
         positions,
@@ -49,7 +49,7 @@ class NetworkModel(AbstractModel):
         quantiles=(0.05, 0.5, 0.95),
         samples=True,
         rows_at_once=None,
-    ):
+    ) -> Any:
         """A `Prediction` for rows `x`; without `x`, draws of y for the data.
 
         Arguments:

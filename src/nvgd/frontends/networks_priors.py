@@ -2,6 +2,8 @@
 
 import math
 from abc import abstractmethod
+from collections.abc import Callable
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -115,7 +117,7 @@ class Hierarchical(AbstractPrior):
         return True
 
 
-PRIORS: dict[str, type[AbstractPrior]] = {
+PRIORS: dict[str, Callable[[], AbstractPrior]] = {
     "normal": Normal,
     "laplace": Laplace,
     "hierarchical": Hierarchical,
@@ -126,7 +128,7 @@ def as_prior(prior: AbstractPrior | str) -> AbstractPrior:
     """A prior of this name with its defaults, or the given one."""
     if isinstance(prior, str):
         check_choice("prior", prior, PRIORS)
-        return PRIORS[prior]()  # pyright: ignore[reportAbstractUsage]
+        return PRIORS[prior]()
     check_kind("prior", prior, AbstractPrior, "networks.Normal(1.0)")
     return prior
 
@@ -146,7 +148,7 @@ class ParameterPrior(eqx.Module):
 
     prior: AbstractPrior
     arrays: list[ArrayPrior]
-    form: jax.tree_util.PyTreeDef = eqx.field(static=True)
+    form: Any = eqx.field(static=True)
     shapes: tuple[tuple[int, ...], ...] = eqx.field(static=True)
 
     @classmethod

@@ -2,10 +2,11 @@
 
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from nvgd._support.archives import arrays_to_tree, read_archive, tree_to_arrays, write_archive
@@ -96,7 +97,7 @@ class _BayesianNetwork(BaseEstimator):
             batch_size=batch_size,
         )
 
-    def _fit(self, x: np.ndarray, y: np.ndarray) -> None:
+    def _fit(self, x: Any, y: np.ndarray) -> None:
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         stops = self.early_stopping
         if stops == "auto":
@@ -114,7 +115,7 @@ class _BayesianNetwork(BaseEstimator):
         trained = train(self._target, x, y, settings)
         target = trained.posterior.target
         assert target is not None
-        positions = trained.posterior.flat_positions
+        positions = jnp.asarray(trained.posterior.flat_positions)
         self.posterior_ = trained.posterior
         self.validation_scores_ = trained.validation_scores
         self.n_iter_ = trained.num_steps
@@ -147,7 +148,7 @@ class _BayesianNetwork(BaseEstimator):
 
     def __getstate__(self):
         # A posterior holds the functions that continue its run, which cannot be pickled.
-        state = dict(super().__getstate__())
+        state: Any = dict(cast(Any, super().__getstate__()))
         state.pop("posterior_", None)
         return state
 

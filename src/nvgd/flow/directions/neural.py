@@ -227,7 +227,7 @@ class Neural(AbstractDirection[NeuralState]):
         ) -> Float[Array, ""]:
             witness = eqx.combine(unravel(parameters), buffers, state.skeleton)
             part_particles, part_scores = part
-            if factors is None:
+            if factors is None or probes is None:
                 values, divergences = values_and_divergences(
                     witness, part_particles, probes, estimator.weight
                 )
