@@ -42,7 +42,8 @@ target = nvgd.Target(
     batch_size=512,
 )
 posterior = nvgd.sample(target)
-print(posterior.summary(mc_error=False))
+print(posterior.summary())
+print(posterior.diagnose())
 
 # %% [markdown]
 # ## Is that right?
@@ -66,13 +67,14 @@ for _ in range(6):
     weights, covariance = step(weights)
 sd = np.sqrt(np.diag(covariance))
 
-draws = np.asarray(posterior.particles)
+draws = posterior.draws["x"].reshape(-1, num_features)
 print("error of means, in posterior sd:", np.abs((draws.mean(axis=0) - weights) / sd).round(2))
 print("ratio of standard deviations:   ", (draws.std(axis=0) / sd).round(2))
 
 # %% [markdown]
-# Means carry the noise of the batches: a run that has
-# read half of the rows cannot know the mean better than half of the rows do. More steps, or larger batches, bring them closer.
+# Means and widths are those of all rows, although a step sees 512 of them. The flow takes batches; the corrections that
+# follow take a [subsample that stands for all rows](../how-it-works/index.md#minibatches), and the verdict says by
+# how much its log densities are off.
 #
 # ## What a step costs
 #
@@ -81,8 +83,9 @@ print("ratio of standard deviations:   ", (draws.std(axis=0) / sd).round(2))
 # size: [batch size and N](../how-to/batch-size.md).
 
 # %%
-steps, rows = posterior.num_steps, posterior.num_steps * 512
-print(f"{steps} steps of {len(draws)} particles, {rows:,} rows read, {rows / num_rows:.2f} epochs")
+steps, rows = posterior.num_steps, int(posterior.history["num_rows"].sum())
+particles, error = len(posterior.particles), posterior.density_error
+print(f"{steps} steps of {particles} particles, {rows:,} rows, error {error:.1g} nats")
 
 # %% [markdown]
 # **Next:** [a funnel, seen as a film](funnel.md).

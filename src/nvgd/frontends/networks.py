@@ -56,6 +56,16 @@ def from_network(
             targets likewise if they are real numbers; predictions are in the original units. Image
             pixels share one mean and variance.
         particles_at_once: evaluate networks in groups of this size (see `Target`).
+
+    Examples:
+        >>> X, y = np.linspace(-1, 1, 40)[:, None], np.linspace(-1, 1, 40) ** 2
+        >>> def network(weights, row):
+        ...     return jnp.tanh(row @ weights["inner"]) @ weights["outer"]
+        >>> weights = {"inner": jnp.zeros((1, 5)), "outer": jnp.zeros((5, 1))}
+        >>> target = nvgd.from_network(network, data=(X, y), parameters=weights)
+        >>> posterior = nvgd.sample(target, num_particles=20, num_steps=50)
+        >>> posterior.predict(X).mean.shape
+        (40,)
     """
     x, y = _pair(data)
     rows = finite_rows("X", x)
