@@ -70,8 +70,9 @@ def page(records: list[dict[str, Any]]) -> str:
             cells.append(f"{np.median(_values(records, name, method, 'seconds')):.0f}")
         lines.append([name, *cells])
     parts.append(
-        "## Coverage of 90 % intervals, and seconds per run\n\nSeconds include compilation, on two "
-        f"shared cores.\n\n{markdown(lines)}\n"
+        "## Coverage of 90 % intervals, and seconds per run\n\nOn two cores shared with others. "
+        "Seconds of NVGD include compilation; those of the ensemble leave out the search for its "
+        f"rate, during which its program is compiled.\n\n{markdown(lines)}\n"
     )
     return "\n".join(parts)
 
