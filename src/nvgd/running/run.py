@@ -172,16 +172,12 @@ class Run:
         """Whether no subsample can stand for all rows.
 
         The first one is drawn where a noisy flow left the particles, perhaps too far apart. Hence
-        the second one decides, and if the first was not usable, whether a mode was lost.
+        the second one decides, and whether the first has led the particles away from a mode.
         """
-        if ended.subsample is None:
+        if ended.kind == "flow" or len(self.ended_stages) > 1:
             return False
-        if not new.is_usable:
-            return True
         flowed = jnp.asarray(self.flow_particles)
-        return not ended.subsample.is_usable and leaves_behind(
-            self.target, flowed, ended.state.particles
-        )
+        return not new.is_usable or leaves_behind(self.target, flowed, ended.state.particles)
 
     def _return_to_flow(self, step: int) -> None:
         """Go on from the end of the flow."""

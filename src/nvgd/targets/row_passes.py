@@ -7,7 +7,7 @@ host, in double precision.
 
 import warnings
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -44,8 +44,10 @@ class Place(NamedTuple):
 class Derivatives(NamedTuple):
     """Gradient and Hessian with respect to u, at the anchor, of a weighted sum of rows."""
 
-    gradient: Float[np.ndarray, " d"]
-    hessian: Float[np.ndarray, "d d"]
+    gradient: Any
+    """Shape (d,); JAX or NumPy."""
+    hessian: Any
+    """Shape (d, d)."""
 
     @classmethod
     def none(cls, dim: int) -> "Derivatives":
@@ -94,7 +96,7 @@ def _joined(blocks: list[PyTree]) -> PyTree:
     return jax.tree.map(lambda *leaves: np.concatenate(leaves), *blocks)
 
 
-def padded(rows: PyTree, weights: Float[np.ndarray, " m"]) -> tuple[PyTree, np.ndarray]:
+def padded(rows: PyTree, weights: Float[np.ndarray, " m"]) -> tuple[PyTree, Float[Array, " rows"]]:
     """Rows and weights, up to a multiple of the block size: one program serves all blocks.
 
     Rows that are added have weight zero.
@@ -103,7 +105,7 @@ def padded(rows: PyTree, weights: Float[np.ndarray, " m"]) -> tuple[PyTree, np.n
     size = -(-num // ROWS_PER_BLOCK) * ROWS_PER_BLOCK
     places = np.minimum(np.arange(size), num - 1)
     full = np.concatenate([weights, np.zeros(size - num)]).astype(np.float32)
-    return jax.tree.map(lambda leaf: np.asarray(leaf)[places], rows), full
+    return jax.tree.map(lambda leaf: np.asarray(leaf)[places], rows), jnp.asarray(full)
 
 
 def count(rows: PyTree) -> int:

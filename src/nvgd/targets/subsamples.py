@@ -67,9 +67,10 @@ class Row(NamedTuple):
     """A row of the subsample, or all of them."""
 
     row: PyTree
-    weight: Float[Array, "..."]
-    at_anchor: Float[Array, "..."]
-    """Log likelihood of the row at the anchor."""
+    weight: Any
+    """JAX or NumPy; of all rows, shape (m,)."""
+    at_anchor: Any
+    """Log likelihood of the row at the anchor, of the same shape."""
 
 
 class WeightedLikelihood(eqx.Module):
