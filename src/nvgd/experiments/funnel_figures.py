@@ -132,7 +132,7 @@ def animate(frames: list[Frame], funnel: Funnel, path: Path) -> None:
             own.set_UVC(*_cut(frame.particle_arrows).T[::-1])
             own.set_offsets(frame.particles[:, ::-1])
             points.set_offsets(frame.particles[:, ::-1])
-            title.set_text(_caption(frame.step))
+            title.set_text(_caption(int(frame.step)))
             writer.grab_frame()
     plt.close(figure)
 
