@@ -194,6 +194,10 @@ class ParticleFlow(AbstractStage):
         num_particles, dim = state.particles.shape
         expressed, mover_state = self.mover(aim, state.mover, step=state.step, key=move_key)
         moved = aim.frame.restore(expressed)
+        if self.mover.rescues:
+            # A score so large that the step overflows leaves its particle where it is.
+            is_finite = jnp.all(jnp.isfinite(moved), axis=1, keepdims=True)
+            moved = jnp.where(is_finite, moved, state.particles)
 
         diagnostics = {**aimed.diagnostics, **self.mover.diagnostics(mover_state)}
         num_faulty = jnp.sum(~aim.is_scored)

@@ -11,7 +11,7 @@ from nvgd.exact.adaptation import searched
 from nvgd.exact.corrections import Corrections
 from nvgd.flow.particle_flow import ParticleFlow
 from nvgd.flow.stage import AbstractStage
-from nvgd.targets.subsamples import Subsample, subsample
+from nvgd.targets.subsamples import MOST_BATCHES, Subsample, subsample
 from nvgd.targets.target import Target
 
 # The flow takes FLOW_SHARE of a run with corrections, but at least FEWEST_FLOW_STEPS steps.
@@ -94,12 +94,15 @@ class CorrectionLeg(AbstractLeg):
     """A round of corrections, in the coordinates fitted by the flow.
 
     With minibatches, every round draws a new subsample of the rows, near where its particles are.
+
+    Arguments:
+        most_batches: largest size of the subsample, in batches.
     """
 
     kind = "corrections"
 
-    def __init__(self, flow: ParticleFlow, until_step: int):
-        self.until_step = until_step
+    def __init__(self, flow: ParticleFlow, until_step: int, most_batches: int = MOST_BATCHES):
+        self.until_step, self._most_batches = until_step, most_batches
         self._coordinates = flow.coordinates
 
     def begins(self, active):
@@ -110,7 +113,7 @@ class CorrectionLeg(AbstractLeg):
         """A new subsample at the beginning of a round."""
         if not target.is_noisy or not self.begins(active):
             return active.subsample
-        return subsample(target, active.state.particles, seed)
+        return subsample(target, active.state.particles, seed, self._most_batches)
 
     def enter(self, target, active, subsample, key):
         """Begin a round from the particles; the round in progress ends where this leg does."""

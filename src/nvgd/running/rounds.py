@@ -13,10 +13,13 @@ from nvgd.posterior.diagnostics.mixing import measure_mixing
 from nvgd.running.history import History
 from nvgd.running.plan import APPROACH, FEWEST_FLOW_STEPS, CorrectionLeg, FlowLeg
 from nvgd.running.stopping import AbstractLength
+from nvgd.targets.subsamples import MOST_BATCHES
 from nvgd.targets.target import Target
 
-# Number of corrections in the first round; every further round is twice as long as the one before.
+# Number of corrections in the first round; every further round is twice as long as the one before,
+# and its subsample of the rows may be GROWTH times as large: in the end, all rows.
 FIRST_ROUND = 600
+GROWTH = 4
 
 
 class RoundEnd(NamedTuple):
@@ -67,7 +70,7 @@ class RoundsLength(AbstractLength):
             left = self._max_steps - step
             # What would be left for another round joins this one.
             step += left if left < 3 * length else length
-            rounds.append(CorrectionLeg(self.given, step))
+            rounds.append(CorrectionLeg(self.given, step, MOST_BATCHES * GROWTH**number))
             length *= 2
         self.legs, self.end = (flow, *rounds), step
 

@@ -47,18 +47,23 @@ from nvgd.targets.target import Target
 
 # Above this dimension, the Hessian of all rows would take too many passes.
 MAX_DIMENSION = 300
-# Particles at which remainders are measured, within FARTHEST·√d standard deviations of the anchor.
+# Probes at which remainders are measured: particles, within FARTHEST·√d standard deviations of the
+# anchor, and positions twice as far away.
 NUM_PROBES = 32
 FARTHEST = 2.0
 # Probes along which the order of a stream is checked.
 NUM_COMPARED = 4
 # Of the probes, so many that were left in a probable place tell of another mode.
 FEWEST_LEFT = 2
+# Chains stay within √d + MARGIN standard deviations of the anchor.
+MARGIN = 8.0
 # Every row counts at least as if its remainder had this share of the mean size.
 LEAST_SHARE = 0.1
-# The subsample grows from one batch to at most MOST_BATCHES, until its error is below TOLERANCE.
+# The subsample grows from one batch to MOST_BATCHES, or what a round allows, until its error is
+# below TOLERANCE, and twice as far from the anchor, where chains should not be led astray, below
+# TOLERANCE_FAR.
 MOST_BATCHES = 16
-TOLERANCE = 0.1
+TOLERANCE, TOLERANCE_FAR = 0.1, 1.0
 # With a larger error, chains would be far from the target.
 LARGEST_ERROR = 2.0
 
@@ -84,7 +89,11 @@ class WeightedLikelihood(eqx.Module):
 
 
 class CorrectedPrior(eqx.Module):
-    """log prior(θ) + b·u + ½uᵀCu."""
+    """log prior(θ) + b·u + ½uᵀCu − 2 max(0, |u| − R)².
+
+    Far from the anchor, the expansion means nothing and may grow without bound. The last term keeps
+    chains within R = √d + 8; particles that the posterior has scattered as LLᵀ lie far inside.
+    """
 
     log_prior: Any
     anchor: Float[Array, " d"]
@@ -95,7 +104,10 @@ class CorrectedPrior(eqx.Module):
     def __call__(self, position: Position) -> Array:
         """Value at one position."""
         u = self.inverse_root @ (ravel_pytree(position)[0] - self.anchor)
-        return self.log_prior(position) + u @ (self.linear + 0.5 * self.quadratic @ u)
+        distance = jnp.sqrt(u @ u + 1e-12)
+        outside = jnp.maximum(0.0, distance - len(u) ** 0.5 - MARGIN)
+        expansion = u @ (self.linear + 0.5 * self.quadratic @ u)
+        return self.log_prior(position) + expansion - 2 * outside**2
 
 
 class Subsample(NamedTuple):
@@ -170,11 +182,13 @@ def leaves_behind(target: Target, before: Float[Array, "n d"], after: Float[Arra
     values = log_densities(target, positions)
     distances = np.linalg.norm(place.expressed(positions), axis=1)
     is_far = distances[:num] > 2 * distances[num:].max()
-    is_probable = values[:num] > values[num:].min()
+    is_probable = values[:num] > np.median(values[num:])
     return int(np.sum(is_far & is_probable)) >= FEWEST_LEFT
 
 
-def subsample(target: Target, particles: Float[Array, "n d"], seed: int) -> Subsample:
+def subsample(
+    target: Target, particles: Float[Array, "n d"], seed: int, most_batches: int = MOST_BATCHES
+) -> Subsample:
     """The rows that stand for all rows near these particles.
 
     Takes one pass over all rows: one Hessian, and values at 32 positions.
@@ -183,13 +197,15 @@ def subsample(target: Target, particles: Float[Array, "n d"], seed: int) -> Subs
         target: a target for which `can_subsample` holds.
         particles: the anchor is in their centre.
         seed: seed of the subsample, and of the choice of probes.
+        most_batches: the largest subsample, in batches.
     """
     rng = np.random.default_rng(seed)
     place = place_of(particles)
-    found = place.expressed(particles[rng.permutation(len(particles))[:NUM_PROBES]])
+    found = place.expressed(particles[rng.permutation(len(particles))[: NUM_PROBES // 2]])
     distances = np.linalg.norm(found, axis=1, keepdims=True) / np.sqrt(found.shape[1])
-    probes = jnp.asarray(found / np.maximum(distances / FARTHEST, 1.0), particles.dtype)
-    candidates = _Candidates(MOST_BATCHES * (target.batch_size or 1), rng)
+    near = found / np.maximum(distances / FARTHEST, 1.0)
+    probes = jnp.asarray(np.concatenate([near, 2 * near]), particles.dtype)
+    candidates = _Candidates(most_batches * (target.batch_size or 1), rng)
     total, remainders, num_seen = Derivatives.none(target.dim), np.zeros(len(probes)), 0
     slopes: list[np.ndarray] = []
     for block in all_blocks(target):
@@ -243,7 +259,7 @@ class _Candidates:
         remainders: Float[np.ndarray, "k m"],
     ) -> None:
         """Add a block of rows with their remainders at the probes."""
-        sizes = remainders.std(axis=0)
+        sizes = remainders.reshape(2, -1, remainders.shape[1]).std(axis=1).max(axis=0)
         if self._floor is None:
             self._floor = LEAST_SHARE * float(sizes.mean()) + 1e-30
         sizes = sizes + self._floor
@@ -272,8 +288,10 @@ class _Candidates:
             size = min(size, len(sizes) if has_all else len(sizes) - 1)
             threshold = priorities[size] if size < len(sizes) else 0.0
             weights = np.maximum(1.0, threshold / sizes[:size])
-            error = float(np.std(weights @ own[:size] - remainders))
-            if error < TOLERANCE or size >= len(sizes) - (not has_all):
+            errors = (weights @ own[:size] - remainders).reshape(2, -1).std(axis=1)
+            error = float(errors[0])
+            is_good = error < TOLERANCE and errors[1] < TOLERANCE_FAR
+            if is_good or size >= len(sizes) - (not has_all):
                 rows = jax.tree.map(lambda leaf, size=size: leaf[:size], rows)
                 return Row(rows, weights, at_anchor[:size]), error
             size *= 2
