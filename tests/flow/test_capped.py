@@ -93,7 +93,9 @@ def test_minibatches_with_fewer_particles_than_dimensions():
         data=(inputs, outputs),
         batch_size=50,
     )
-    particles = nvgd.sample(target, num_particles=30, num_steps=800, progress=False).particles
+    flow = nvgd.NVGD(corrected=False)
+    options = {"num_particles": 30, "num_steps": 800, "progress": False}
+    particles = nvgd.sample(target, flow, **options).particles
     covariance = jnp.linalg.inv(inputs.T @ inputs + jnp.eye(40))
     widths = jnp.sqrt(jnp.diag(covariance))
     centre = covariance @ inputs.T @ outputs
