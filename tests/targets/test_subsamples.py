@@ -202,16 +202,28 @@ def test_a_mode_that_was_left_behind_is_noticed():
     assert not leaves_behind(target, jnp.array([-3.0, 3.0]) + 0.5 * noise, one)
 
 
-def test_a_run_without_a_usable_subsample_returns_to_its_flow(monkeypatch):
+def test_a_run_without_a_usable_subsample_returns_to_its_flow(monkeypatch, tmp_path):
     monkeypatch.setattr(subsamples, "LARGEST_ERROR", 0.0)
     target = make_target(make_rows(3000), 16)
     flow = nvgd.NVGD(width=8, max_inner_steps=1)
+    options = {"num_particles": 40, "progress": False}
     with pytest.warns(nvgd.NotConvergedWarning, match="no subsample of the 3000 rows"):
-        posterior = nvgd.sample(target, flow, num_particles=40, progress=False)
+        posterior = nvgd.sample(target, flow, **options)
     assert posterior.chains is None
     assert [stage.kind for stage in posterior.stages] == ["flow", "corrections", "flow"]
     assert posterior.num_steps == 1200
     assert np.abs(posterior.particles.mean(axis=0) - jnp.array([1.0, -1.0, 0.5])).max() < 0.3
+
+    def interrupt(state):
+        if state.step >= 700:
+            raise RuntimeError("interrupted")
+
+    options |= {"checkpoint": tmp_path, "checkpoint_every": 50, "metrics_every": 50}
+    with pytest.raises(RuntimeError, match="interrupted"):
+        nvgd.sample(target, flow, callback=interrupt, **options)
+    with pytest.warns(nvgd.NotConvergedWarning):
+        resumed = nvgd.sample(target, flow, **options)
+    np.testing.assert_array_equal(resumed.particles, posterior.particles)
 
 
 def test_an_interrupted_run_on_a_subsample_goes_on_to_the_same_end(tmp_path):

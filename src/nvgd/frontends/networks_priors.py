@@ -31,7 +31,10 @@ class AbstractPrior(eqx.Module):
     Vectors of ones, such as the gains of a layer norm, have mean 1 instead of 0.
     """
 
-    scale: eqx.AbstractVar[float]
+    scale: float = eqx.field(default=1.0, converter=plain)
+
+    def __check_init__(self):
+        check_positive("scale", self.scale)
 
     @abstractmethod
     def log_density(self, standardised: Float[Array, "..."]) -> Float[Array, "..."]:
@@ -47,17 +50,8 @@ class AbstractPrior(eqx.Module):
         return False
 
 
-class Normal(AbstractPrior):
-    """N(0, σ²) on every parameter, with σ from the fan-in of its layer.
-
-    Arguments:
-        scale: factor on all standard deviations.
-    """
-
-    scale: float = eqx.field(default=1.0, converter=plain)
-
-    def __check_init__(self):
-        check_positive("scale", self.scale)
+class AbstractNormal(AbstractPrior):
+    """Normal entries."""
 
     def log_density(self, standardised):
         """−z²/2."""
@@ -68,17 +62,20 @@ class Normal(AbstractPrior):
         return jax.random.normal(key, shape)
 
 
+class Normal(AbstractNormal):
+    """N(0, σ²) on every parameter, with σ from the fan-in of its layer.
+
+    Arguments:
+        scale: factor on all standard deviations.
+    """
+
+
 class Laplace(AbstractPrior):
     """A Laplace distribution with the standard deviations of `Normal`; it favours sparse weights.
 
     Arguments:
         scale: factor on all standard deviations.
     """
-
-    scale: float = eqx.field(default=1.0, converter=plain)
-
-    def __check_init__(self):
-        check_positive("scale", self.scale)
 
     def log_density(self, standardised):
         """−√2|z|."""
@@ -89,7 +86,7 @@ class Laplace(AbstractPrior):
         return jax.random.laplace(key, shape) / math.sqrt(2.0)
 
 
-class Hierarchical(AbstractPrior):
+class Hierarchical(AbstractNormal):
     """`Normal`, with a scale per parameter array that is learned from the data.
 
     The logarithm of the factor on an array's standard deviation is N(0, ½²).
@@ -97,19 +94,6 @@ class Hierarchical(AbstractPrior):
     Arguments:
         scale: factor on all standard deviations.
     """
-
-    scale: float = eqx.field(default=1.0, converter=plain)
-
-    def __check_init__(self):
-        check_positive("scale", self.scale)
-
-    def log_density(self, standardised):
-        """−z²/2."""
-        return -0.5 * standardised**2
-
-    def draw(self, key, shape):
-        """Normal draws."""
-        return jax.random.normal(key, shape)
 
     @property
     def has_free_scales(self):

@@ -1,6 +1,7 @@
 """Bayesian networks with the interface of scikit-learn."""
 
 import os
+from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import Any, cast
 
@@ -35,7 +36,7 @@ PLAIN = (bool, int, float, str, type(None))
 EARLY_STOPPING_ROWS = 1000
 
 
-class _BayesianNetwork(BaseEstimator):
+class _BayesianNetwork(ABC, BaseEstimator):
     """What regressor and classifier share: settings, fit, files."""
 
     def __init__(
@@ -125,15 +126,17 @@ class _BayesianNetwork(BaseEstimator):
         few = {name: values[:2] for name, values in model.data.items()}
         self.model_ = eqx.tree_at(lambda model: model.data, model, few)
 
+    @abstractmethod
     def _likelihood(self) -> str:
-        raise NotImplementedError
+        """Name of the likelihood."""
 
+    @abstractmethod
     def _num_outputs(self) -> int:
-        raise NotImplementedError
+        """Number of outputs of the network."""
 
+    @abstractmethod
     def _template(self) -> tuple[np.ndarray, np.ndarray]:
         """Two rows with which a target of the fitted shape can be built."""
-        raise NotImplementedError
 
     def predictive(self, X, **options) -> Prediction:
         """The whole predictive distribution, as `posterior.predict(X)` returns it.

@@ -17,6 +17,7 @@ from jaxtyping import Array, Float, PyTree
 from nvgd._support.compilation import compiled, quickly_compiled
 from nvgd._support.errors import DataOrderWarning, InputError
 from nvgd._support.robust import can_fit_scatter, coordinate_scales, student_scatter
+from nvgd.targets.data import count_rows
 from nvgd.targets.target import Target
 
 # Rows per block of a pass.
@@ -85,7 +86,7 @@ def all_blocks(target: Target) -> Iterator[PyTree]:
     waiting: list[PyTree] = []
     for block in target.blocks():
         waiting.append(jax.tree.map(np.asarray, block))
-        if sum(map(count, waiting)) >= ROWS_PER_BLOCK:
+        if sum(map(count_rows, waiting)) >= ROWS_PER_BLOCK:
             yield _joined(waiting)
             waiting = []
     if waiting:
@@ -106,11 +107,6 @@ def padded(rows: PyTree, weights: Float[np.ndarray, " m"]) -> tuple[PyTree, Floa
     places = np.minimum(np.arange(size), num - 1)
     full = np.concatenate([weights, np.zeros(size - num)]).astype(np.float32)
     return jax.tree.map(lambda leaf: np.asarray(leaf)[places], rows), jnp.asarray(full)
-
-
-def count(rows: PyTree) -> int:
-    """Number of rows."""
-    return len(jax.tree.leaves(rows)[0])
 
 
 def check_rows(values: Float[np.ndarray, " m"], num_before: int) -> None:
@@ -211,7 +207,7 @@ def log_densities(target: Target, positions: Float[Array, "k d"]) -> Float[np.nd
     """
     total, num_seen = np.zeros(len(positions)), 0
     for block in all_blocks(target):
-        num = count(block)
+        num = count_rows(block)
         found = _differences(target, positions, *padded(block, np.ones(num)))
         total += np.asarray(found, np.float64)
         num_seen += num

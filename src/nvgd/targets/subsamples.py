@@ -28,6 +28,8 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, PyTree
 
+from nvgd.targets.curvature import MAX_DENSE_DIMENSION
+from nvgd.targets.data import count_rows
 from nvgd.targets.positions import Position
 from nvgd.targets.row_passes import (
     ROWS_PER_BLOCK,
@@ -36,7 +38,6 @@ from nvgd.targets.row_passes import (
     all_blocks,
     check_order,
     check_rows,
-    count,
     derivatives,
     log_densities,
     look,
@@ -45,8 +46,6 @@ from nvgd.targets.row_passes import (
 )
 from nvgd.targets.target import Target
 
-# Above this dimension, the Hessian of all rows would take too many passes.
-MAX_DIMENSION = 300
 # Probes at which remainders are measured: particles, within FARTHEST·√d standard deviations of the
 # anchor, and positions twice as far away.
 NUM_PROBES = 32
@@ -149,7 +148,7 @@ def can_subsample(target: Target) -> bool:
     All rows must be readable more than once, and the parameters few enough for a Hessian.
     """
     has_rows = target.is_noisy and target.log_likelihood is not None
-    return has_rows and target.can_use_all_data and target.dim <= MAX_DIMENSION
+    return has_rows and target.can_use_all_data and target.dim <= MAX_DENSE_DIMENSION
 
 
 def density_error(
@@ -162,7 +161,7 @@ def density_error(
     Arguments:
         approximate: the log densities to be judged.
     """
-    chosen = np.linspace(0, len(particles) - 1, min(NUM_PROBES, len(particles))).round().astype(int)
+    chosen = _evenly(len(particles))
     exact = log_densities(target, jnp.asarray(particles)[chosen])
     return float(np.std(np.asarray(approximate, np.float64)[chosen] - exact))
 
@@ -176,14 +175,20 @@ def leaves_behind(target: Target, before: Float[Array, "n d"], after: Float[Arra
     Arguments:
         before, after: particles before and after they moved.
     """
-    place, num = place_of(after), min(NUM_PROBES, len(before))
-    rows = np.linspace(0, len(before) - 1, num).round().astype(int)
+    place, rows = place_of(after), _evenly(len(before))
+    num = len(rows)
     positions = jnp.concatenate([jnp.asarray(before)[rows], jnp.asarray(after)[rows]])
     values = log_densities(target, positions)
     distances = np.linalg.norm(place.expressed(positions), axis=1)
     is_far = distances[:num] > 2 * distances[num:].max()
     is_probable = values[:num] > np.median(values[num:])
     return int(np.sum(is_far & is_probable)) >= FEWEST_LEFT
+
+
+def _evenly(num_particles: int) -> np.ndarray:
+    """Rows of `NUM_PROBES` particles, evenly spaced; of all, if there are fewer."""
+    number = min(NUM_PROBES, num_particles)
+    return np.linspace(0, num_particles - 1, number).round().astype(int)
 
 
 def subsample(
@@ -209,7 +214,7 @@ def subsample(
     total, remainders, num_seen = Derivatives.none(target.dim), np.zeros(len(probes)), 0
     slopes: list[np.ndarray] = []
     for block in all_blocks(target):
-        num = count(block)
+        num = count_rows(block)
         seen = look(target, place, probes, *padded(block, np.ones(num)))
         at_anchor = np.asarray(seen.at_anchor)[:num]
         check_rows(at_anchor, num_seen)

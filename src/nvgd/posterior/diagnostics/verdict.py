@@ -207,7 +207,8 @@ def _of_chains(evidence: Evidence, num_draws: int, num_steps: int) -> tuple[Verd
             "not yet",
             "the rows that stand for all data give log densities that are off by "
             f"{checks[DENSITY].value:.2g} nats, expected {checks[DENSITY].expected}.",
-            "Take larger batches: up to 16 of them are used together.",
+            f"Allow more steps: max_steps={4 * num_steps}, without num_steps. Later rounds use "
+            "more rows. Or take larger batches.",
         )
     if "R-hat" in alarms:
         return _disagreement(checks["R-hat"])
