@@ -10,7 +10,7 @@ import nvgd
 from nvgd import coordinates
 from nvgd.densities import Banana, Funnel, Gaussian
 from nvgd.exact import jumps
-from nvgd.exact.corrections import ACCEPTANCE, ADAPTING_SHARE, MOST_KEPT, MOST_NUMBERS, Corrections
+from nvgd.exact.corrections import ACCEPTANCE, MOST_KEPT, MOST_NUMBERS, Corrections
 from nvgd.running.chunks import CAPACITY, Steps, advance
 from nvgd.running.plan import plan
 
@@ -303,10 +303,10 @@ def test_draws_are_kept_evenly_over_the_part_that_does_not_adapt(num_steps):
     kept = stage.kept_steps(20, 3)
     assert 1 <= len(kept) <= MOST_KEPT
     assert kept[-1] == stage.end == 400 + num_steps
-    assert kept[0] > 400 + int(ADAPTING_SHARE * num_steps)
+    assert kept[0] > 400 + num_steps // 2
     assert not stage.is_adapting(kept[0])
     # No more room for another one.
-    window = num_steps - int(ADAPTING_SHARE * num_steps)
+    window = num_steps - num_steps // 2
     assert len(kept) > min(window, MOST_KEPT) / 2
 
 

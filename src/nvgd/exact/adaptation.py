@@ -44,6 +44,7 @@ def adapt(
     particles: Float[Array, "n d"],
     found: Scores,
     num_rejections: Int[Array, " n"],
+    step: Int[Array, ""],
     key: PRNGKeyArray,
 ) -> Adapted:
     """Fit coordinates and jumps to the particles, and find strays.
@@ -53,9 +54,12 @@ def adapt(
 
     Arguments:
         memory: the state of the coordinates.
-        found: finite log densities and scores of the particles.
+        found: log densities and scores of the particles.
         num_rejections: number of consecutive rejections of each particle.
+        step: number of steps taken.
+        key: random key of the run.
     """
+    found, key = found.masked(), jax.random.fold_in(key, step)
     frame = coordinates.settled(particles, found.scores, memory)
     if can_fit_scatter(*particles.shape):
         frame = with_scales(frame, even_selection(particles), even_selection(found.scores))

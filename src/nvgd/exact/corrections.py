@@ -8,8 +8,8 @@ chains otherwise need a long warm-up to find. The chains soon forget the remaini
 from typing import Any
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from nvgd._support.compilation import quickly_compiled
@@ -28,8 +28,7 @@ from nvgd.targets.target import Target, evaluate
 # Target acceptance rate, and the rate at which the step size adapts to it.
 ACCEPTANCE = 0.8
 ADAPTATION = 0.1
-# Share of the steps over which coordinates, jumps and step size adapt, and number of fits.
-ADAPTING_SHARE = 0.5
+# Number of fits of coordinates and jumps, over the half of the steps that adapts.
 NUM_FITS = 10
 # Most states of the chains that are kept, and most numbers that these consist of.
 MOST_KEPT = 64
@@ -77,8 +76,8 @@ class Corrections(AbstractStage):
         particles: Float[Array, "n d"],
     ) -> "Corrections":
         """Corrections of these particles, with a step size for unit spread."""
-        size = jnp.asarray(0.5 * particles.shape[1] ** -0.25, particles.dtype)
-        return cls(coordinates, memory, first_step, num_steps, jnp.log(size))
+        size = np.asarray(0.5 * particles.shape[1] ** -0.25, particles.dtype)
+        return cls(coordinates, memory, first_step, num_steps, np.log(size))
 
     def init_gradients(self, num_particles):
         """One gradient per particle."""
@@ -88,22 +87,23 @@ class Corrections(AbstractStage):
         self, target: Target, particles: Float[Array, "n d"], *, key: PRNGKeyArray
     ) -> CorrectionState:
         """Evaluate the particles, adapt to them, and make the first proposal."""
-        found = evaluate(target, particles).masked()
+        found = evaluate(target, particles)
         none = jnp.zeros(len(particles), int)
-        key_now = jax.random.fold_in(key, self.first_step)
-        adapted = adapt(self.coordinates, self.memory, particles, found, none, key_now)
+        adapted = adapt(self.coordinates, self.memory, particles, found, none, self.first_step, key)
         return _begun(self, particles, found, adapted, key)
 
     def is_adapting(self, step: Any) -> Any:
         """Whether the step after `step` still adapts; of an array of steps, which of them do."""
-        return step - self.first_step < ADAPTING_SHARE * self.num_steps
+        return 2 * (step - self.first_step) < self.num_steps
 
     def is_due(self, state, step):
         """At regular intervals while the stage adapts; not at once, since `init` does it, too."""
         del state
-        every = jnp.maximum((ADAPTING_SHARE * self.num_steps / NUM_FITS).astype(int), 1)
+        # Operators only, since `step` and the fields may be NumPy arrays, on the host.
         number = step - self.first_step
-        return self.is_adapting(step) & (number % every == 0) & (number > 0)
+        length = self.num_steps + (self.num_steps == 0)
+        fit, earlier = (2 * NUM_FITS * at // length for at in (number, number - 1))
+        return self.is_adapting(step) & (fit > earlier) & (number > 0)
 
     def prepare(self, state, found, *, key):
         """Adapt coordinates and jumps to the particles."""
@@ -115,7 +115,8 @@ class Corrections(AbstractStage):
             state.particles,
             here,
             state.num_rejections,
-            jax.random.fold_in(key, state.step),
+            state.step,
+            key,
         )
         return state._replace(adapted=adapted)
 
@@ -127,7 +128,7 @@ class Corrections(AbstractStage):
     def kept_steps(self, num_particles, dim):
         """At most `MOST_KEPT` steps, evenly spaced over the part that does not adapt."""
         length = int(self.num_steps)
-        window = length - int(ADAPTING_SHARE * length)
+        window = length - length // 2
         most = max(min(MOST_KEPT, MOST_NUMBERS // (2 * num_particles * dim)), 1)
         every = -(-window // most)
         return range(self.end - (window - 1) // every * every, self.end + 1, every)
@@ -180,6 +181,7 @@ def _begun(
     key: PRNGKeyArray,
 ) -> CorrectionState:
     """The first state, with its proposal."""
+    found = found.masked()
     zero = jnp.zeros((), particles.dtype)
     state = CorrectionState(
         particles=particles,

@@ -3,11 +3,13 @@
 import numpy as np
 from jaxtyping import Float
 
-# Draws that stand for the target in energy distances, and most candidates of all chains together.
+# Draws that stand for the target in energy distances, and most candidates of a chain and of all
+# chains together.
 MOST_POOLED = 2048
+MOST_PER_CHAIN = 16
 MOST_CANDIDATES = 2**15
 # Passes over the chains, in each of which every chain chooses anew.
-NUM_SWEEPS = 3
+NUM_SWEEPS = 2
 
 
 def support_points(positions: Float[np.ndarray, "n k d"]) -> Float[np.ndarray, "n d"]:
@@ -21,13 +23,16 @@ def support_points(positions: Float[np.ndarray, "n k d"]) -> Float[np.ndarray, "
     represent the target better than as many independent ones: gaps and clusters cancel.
     """
     num_chains, length, dim = positions.shape
-    stride = -(-num_chains * length // MOST_CANDIDATES)
+    most = max(min(MOST_PER_CHAIN, MOST_CANDIDATES // num_chains), 1)
+    stride = -(-length // most)
     candidates = positions[:, ::-1][:, ::stride]
     if candidates.shape[1] == 1:
         return candidates[:, 0]
     flat = np.asarray(candidates, np.float32).reshape(-1, dim)
-    flat = (flat - flat.mean(axis=0)) / np.maximum(flat.std(axis=0), 1e-30)
-    pool = flat[:: -(-len(flat) // MOST_POOLED)]
+    centre, scale = flat.mean(axis=0), np.maximum(flat.std(axis=0), 1e-30)
+    flat = (flat - centre) / scale
+    pool = np.asarray(positions, np.float32).reshape(-1, dim)
+    pool = (pool[:: -(-len(pool) // MOST_POOLED)] - centre) / scale
     far = _distances(flat, pool).mean(axis=1).reshape(num_chains, -1)
     flat = flat.reshape(num_chains, -1, dim)
     # The last draws to begin with.
@@ -49,5 +54,7 @@ def _distances(
     x: Float[np.ndarray, "n d"], y: Float[np.ndarray, "m d"]
 ) -> Float[np.ndarray, "n m"]:
     """|xᵢ − yⱼ|."""
-    squares = np.sum(x**2, axis=1)[:, None] + np.sum(y**2, axis=1) - 2 * x @ y.T
-    return np.sqrt(np.maximum(squares, 0.0))
+    squares = (-2 * x) @ y.T
+    squares += np.sum(x**2, axis=1)[:, None]
+    squares += np.sum(y**2, axis=1)
+    return np.sqrt(np.maximum(squares, 0.0, out=squares), out=squares)

@@ -140,9 +140,8 @@ class ParticleFlow(AbstractStage):
     def prepare(self, state, found, *, key):
         """Let the coordinates search."""
         del key
-        found = found.masked() if self.mover.rescues else found
-        searched = _searched(self.coordinates, state.particles, found.scores, state.coordinates)
-        return state._replace(coordinates=searched)
+        parts = self.coordinates, state.particles, found, state.coordinates
+        return state._replace(coordinates=_searched(*parts, is_masked=self.mover.rescues))
 
     def update(self, state, found, view, *, key):
         """Coordinates, direction, move."""
@@ -228,10 +227,12 @@ class ParticleFlow(AbstractStage):
 def _searched(
     coordinates: AbstractCoordinates,
     particles: Float[Array, "n d"],
-    scores: Float[Array, "n d"],
+    found: Scores,
     memory: PyTree,
+    is_masked: bool,
 ) -> PyTree:
-    return coordinates.search(particles, scores, memory)
+    found = found.masked() if is_masked else found
+    return coordinates.search(particles, found.scores, memory)
 
 
 @quickly_compiled

@@ -84,7 +84,9 @@ def _advance_apart(steps: Steps, state: Any, previous: Any, taken: PyTree, lengt
     evaluate, positions = Evaluation(target), stage.positions(state)
     (own, own_arrays), (form, arrays) = Form.of(stage), Form.of(state)
     states, infos, first = [arrays], [], int(state.step)
-    due = np.broadcast_to(np.asarray(stage.is_due(state, first + np.arange(length))), length)
+    # On the host: JAX would compile a program for every length.
+    is_due = jax.device_get(stage).is_due(state, first + np.arange(length))
+    due = np.broadcast_to(np.asarray(is_due), length)
     for i in range(length):
         found = evaluate(positions) if taken is None else evaluate(positions, taken, i)
         if due[i]:

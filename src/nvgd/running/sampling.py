@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, PyTree
+from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
-from nvgd._support.compilation import make_room
+from nvgd._support.compilation import make_room, quickly_compiled
 from nvgd._support.devices import Devices, Placement, own_devices
 from nvgd._support.errors import (
     InputError,
@@ -144,7 +144,7 @@ def sample(
     placement = Placement.of(devices)
     checkpoints = None if checkpoint is None else Checkpoints(Path(checkpoint), checkpoint_every)
 
-    particle_key, init_key, run_key = jax.random.split(jax.random.key(seed), 3)
+    particle_key, init_key, run_key = _split(jax.random.key(seed))
     batches = target.batches(seed)
     taken = None if batches is None else first_of(batches, 0)
     with (
@@ -238,6 +238,13 @@ def sample(
     )
     _warn_unless_converged(posterior, length)
     return posterior
+
+
+@quickly_compiled
+def _split(key: PRNGKeyArray) -> tuple[PRNGKeyArray, PRNGKeyArray, PRNGKeyArray]:
+    """Keys for the starting particles, for the initial state and for the steps."""
+    first, second, third = jax.random.split(key, 3)
+    return first, second, third
 
 
 def sample_or_interrupt(*arguments: Any, **options: Any) -> Posterior:
