@@ -1,6 +1,5 @@
 """What corrections adapt to their particles: coordinates, jumps, and which particles to replace."""
 
-import functools
 from typing import NamedTuple
 
 import jax
@@ -27,17 +26,14 @@ STRAY_STREAM, JUMP_STREAM = 1, 2
 
 
 class Adapted(NamedTuple):
-    """Result of an adaptation, which the next proposal uses."""
+    """Result of an adaptation."""
 
     frame: AbstractFrame
     jumps: Jumps
     source: Int[Array, " n"]
     """For each particle, the one whose place it takes; most take their own."""
-    is_new: Bool[Array, ""]
-    """Whether nothing has used it yet."""
 
 
-@functools.partial(quickly_compiled, runs_often=True)
 def adapt(
     coordinates: AbstractCoordinates,
     memory: PyTree,
@@ -54,12 +50,12 @@ def adapt(
 
     Arguments:
         memory: the state of the coordinates.
-        found: log densities and scores of the particles.
+        found: finite log densities and scores of the particles.
         num_rejections: number of consecutive rejections of each particle.
         step: number of steps taken.
         key: random key of the run.
     """
-    found, key = found.masked(), jax.random.fold_in(key, step)
+    key = jax.random.fold_in(key, step)
     frame = coordinates.settled(particles, found.scores, memory)
     if can_fit_scatter(*particles.shape):
         frame = with_scales(frame, even_selection(particles), even_selection(found.scores))
@@ -74,7 +70,7 @@ def adapt(
     for chosen in others:
         source = jnp.where(is_healthy[source], source, chosen)
     source = jnp.where(is_healthy[source], source, own)
-    return Adapted(frame, fit_jumps(expressed[source], key, JUMP_STREAM), source, jnp.array(True))
+    return Adapted(frame, fit_jumps(expressed[source], key, JUMP_STREAM), source)
 
 
 @quickly_compiled

@@ -27,10 +27,6 @@ class Proposal(NamedTuple):
     """Where the next step evaluates the target, and what it needs to accept or reject."""
 
     positions: Float[Array, "n d"]
-    here: Float[Array, "n d"]
-    """The particles in the frame's coordinates."""
-    scores: Float[Array, "n d"]
-    """Their scores in these coordinates."""
     momenta: Float[Array, "n d"]
     """Refreshed momenta, at the start of the step."""
     midway: Float[Array, "n d"]
@@ -40,22 +36,30 @@ class Proposal(NamedTuple):
     """The proposal is accepted if the log acceptance ratio exceeds this number."""
     is_local: Bool[Array, ""]
     is_jump: Bool[Array, ""]
+    is_none: Bool[Array, ""]
+    """Whether this is a placeholder, before the first step in a new frame."""
 
     @classmethod
     def none(cls, particles: Float[Array, "n d"]) -> "Proposal":
-        """A placeholder of the right shapes."""
-        column, no = particles[:, 0], jnp.array(False)
-        rows = particles, particles, particles, particles, particles
-        return cls(*rows, column, column, no, no)
+        """A placeholder that is never accepted."""
+        zeros, column = jnp.zeros_like(particles), jnp.zeros_like(particles[:, 0])
+        no, yes = jnp.array(False), jnp.array(True)
+        return cls(particles, zeros, zeros, column, column + jnp.inf, no, no, yes)
 
 
 class CorrectionState(NamedTuple):
-    """State of the chains, with what is adapted to them."""
+    """State of the chains, with the frame and the jumps that are adapted to them."""
 
     particles: Float[Array, "n d"]
     step: Int[Array, ""]
     log_densities: Float[Array, " n"]
     scores: Float[Array, "n d"]
+    expressed: Float[Array, "n d"]
+    """The particles in the frame's coordinates."""
+    expressed_scores: Float[Array, "n d"]
+    """Their scores in these coordinates."""
+    log_volumes: Float[Array, " n"]
+    """Log determinants of the frame at the particles."""
     momenta: Float[Array, "n d"]
     """Momenta in the frame's coordinates."""
     num_rejections: Int[Array, " n"]
@@ -63,54 +67,69 @@ class CorrectionState(NamedTuple):
     log_size: Float[Array, ""]
     """Log of the ensemble's step size ε."""
     frame: AbstractFrame
-    """The coordinates of the proposal."""
     jumps: Jumps
-    """The density of jumps, in these coordinates."""
+    """The density of jumps, in the frame's coordinates."""
     proposal: Proposal
-    adapted: Adapted
-    """Coordinates and jumps of the next proposal."""
     acceptance: Float[Array, ""]
-    """Mean acceptance probability of the last leapfrog step."""
+    """Mean acceptance probability of the last leapfrog step; 1 before the first."""
     jump_acceptance: Float[Array, ""]
     """Mean acceptance probability of the last jump; 0 before the first jump."""
 
 
-def adopt(state: CorrectionState) -> CorrectionState:
-    """Use what was adapted for the next proposal, and replace stray and stuck particles."""
-    adapted = state.adapted
-    own = jnp.arange(len(state.particles))
-    source = jnp.where(adapted.is_new, adapted.source, own)
-    return state._replace(
-        particles=state.particles[source],
-        log_densities=state.log_densities[source],
-        scores=state.scores[source],
-        num_rejections=state.num_rejections[source],
-        frame=adapted.frame,
-        jumps=adapted.jumps,
-        adapted=adapted._replace(is_new=jnp.array(False)),
+def start(
+    particles: Float[Array, "n d"],
+    found: Scores,
+    adapted: Adapted,
+    num_rejections: Int[Array, " n"],
+    step: Int[Array, ""],
+    log_size: Float[Array, ""],
+) -> CorrectionState:
+    """Chains in a new frame, with stray and stuck particles replaced, before their first proposal.
+
+    Arguments:
+        found: finite log densities and scores of the particles.
+        num_rejections: number of consecutive rejections of each particle.
+        step: number of steps taken.
+        log_size: log of the step size ε.
+    """
+    frame, jumps, source = adapted
+    particles, scores = particles[source], found.scores[source]
+    expressed, expressed_scores = frame.express(particles, scores)
+    return CorrectionState(
+        particles=particles,
+        step=step,
+        log_densities=found.log_densities[source],
+        scores=scores,
+        expressed=expressed,
+        expressed_scores=expressed_scores,
+        log_volumes=frame.log_volumes(expressed),
+        momenta=jnp.zeros_like(particles),
+        num_rejections=num_rejections[source],
+        log_size=log_size,
+        frame=frame,
+        jumps=jumps,
+        proposal=Proposal.none(particles),
+        acceptance=jnp.ones_like(log_size),
+        jump_acceptance=jnp.zeros_like(log_size),
     )
 
 
-def propose(
-    state: CorrectionState, number: Int[Array, ""], is_new_frame: Bool[Array, ""], key: PRNGKeyArray
-) -> Proposal:
-    """A leapfrog step with refreshed momenta, or a jump.
+def propose(state: CorrectionState, number: Int[Array, ""], key: PRNGKeyArray) -> Proposal:
+    """A leapfrog step with refreshed momenta, or a jump; in a new frame, momenta are drawn anew.
 
     Arguments:
         number: number of corrections so far.
-        is_new_frame: whether the momenta belong to an earlier frame, so that they are drawn anew.
     """
     key = jax.random.fold_in(key, state.step)
-    particles = state.particles
-    num_particles, dim = particles.shape
+    here, scores, is_new_frame = state.expressed, state.expressed_scores, state.proposal.is_none
+    num_particles, dim = here.shape
     num_uniforms = 1 + NUM_UNIFORMS
     noise, uniforms = random_numbers(
-        key, num_particles, dim + 1, num_uniforms, particles.dtype, PROPOSAL_STREAM
+        key, num_particles, dim + 1, num_uniforms, here.dtype, PROPOSAL_STREAM
     )
     noise, size_noise = noise[:, :dim], noise[:, dim]
     is_jump = (number % JUMP_EVERY == JUMP_EVERY - 1) & ~is_new_frame
     is_local = (number // BLOCK) % 2 == 1
-    here, scores = state.frame.express(particles, state.scores)
     local = DEVIATION * size_noise - log_roughness(scores)
     log_sizes = state.log_size + jnp.where(is_local, local, 0.0)
     sizes = jnp.exp(log_sizes)[:, None]
@@ -122,31 +141,32 @@ def propose(
     there = jnp.where(is_jump, state.jumps.draw(noise, uniforms[:, 1:]), here + sizes * midway)
     return Proposal(
         state.frame.restore(there),
-        here,
-        scores,
         momenta,
         midway,
         log_sizes,
         jnp.log(uniforms[:, 0]),
         is_local,
         is_jump,
+        jnp.array(False),
     )
 
 
 def decide(state: CorrectionState, found: Scores) -> tuple[CorrectionState, Float[Array, ""]]:
     """The chains after acceptance or rejection, and the mean acceptance probability."""
-    proposal, frame = state.proposal, state.frame
-    here, is_jump = proposal.here, proposal.is_jump
-    there, scores = frame.express(proposal.positions, found.scores)
+    proposal, here, is_jump = state.proposal, state.expressed, state.proposal.is_jump
+    there, scores = state.frame.express(proposal.positions, found.scores)
+    volumes = state.frame.log_volumes(there)
     sizes = jnp.exp(proposal.log_sizes)[:, None]
     momenta = proposal.midway + 0.5 * sizes * scores
-    gain = found.log_densities - state.log_densities
-    gain += frame.log_volumes(there) - frame.log_volumes(here)
-    local = log_ratio(proposal.log_sizes, state.log_size, proposal.scores, scores)
+    gain = found.log_densities - state.log_densities + volumes - state.log_volumes
+    local = log_ratio(proposal.log_sizes, state.log_size, state.expressed_scores, scores)
     leapt = 0.5 * jnp.sum(proposal.momenta**2 - momenta**2, axis=1)
     leapt += jnp.where(proposal.is_local, local, 0.0)
-    jumped = state.jumps.log_densities(here) - state.jumps.log_densities(there)
-    gain += jnp.where(is_jump, jumped, leapt)
+    gain += jax.lax.cond(
+        is_jump,
+        lambda: state.jumps.log_densities(here) - state.jumps.log_densities(there),
+        lambda: leapt,
+    )
     # NaN: the log density is finite at neither position, or the step diverged.
     gain = jnp.where(jnp.isnan(gain), -jnp.inf, gain)
     is_accepted = proposal.threshold < gain
@@ -155,8 +175,11 @@ def decide(state: CorrectionState, found: Scores) -> tuple[CorrectionState, Floa
         particles=jnp.where(rows, proposal.positions, state.particles),
         log_densities=jnp.where(is_accepted, found.log_densities, state.log_densities),
         scores=jnp.where(rows, found.scores, state.scores),
+        expressed=jnp.where(rows, there, here),
+        expressed_scores=jnp.where(rows, scores, state.expressed_scores),
+        log_volumes=jnp.where(is_accepted, volumes, state.log_volumes),
         momenta=jnp.where(is_jump, proposal.momenta, jnp.where(rows, momenta, -proposal.momenta)),
-        num_rejections=jnp.where(is_accepted, 0, state.num_rejections + 1),
+        num_rejections=jnp.where(is_accepted, 0, state.num_rejections + ~proposal.is_none),
     )
     chance = jnp.mean(jnp.exp(jnp.minimum(gain, 0.0)))
     return state, chance.astype(there.dtype)

@@ -5,6 +5,7 @@ the target are good starting points for Markov chains, and their spread is the p
 chains otherwise need a long warm-up to find. The chains soon forget the remaining bias.
 """
 
+import functools
 from typing import Any
 
 import equinox as eqx
@@ -13,8 +14,8 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from nvgd._support.compilation import quickly_compiled
-from nvgd.exact.adaptation import Adapted, adapt
-from nvgd.exact.chain_steps import CorrectionState, Proposal, adopt, decide, propose
+from nvgd.exact.adaptation import adapt
+from nvgd.exact.chain_steps import CorrectionState, decide, propose, start
 from nvgd.flow.coordinates.base import AbstractCoordinates
 from nvgd.flow.stage import (
     AbstractStage,
@@ -28,8 +29,10 @@ from nvgd.targets.target import Target, evaluate
 # Target acceptance rate, and the rate at which the step size adapts to it.
 ACCEPTANCE = 0.8
 ADAPTATION = 0.1
-# Number of fits of coordinates and jumps, over the half of the steps that adapts.
+# Number of fits of coordinates and jumps, over the half of the steps that adapts, and fewest steps
+# from one to the next.
 NUM_FITS = 10
+LEAST_BETWEEN_FITS = 5
 # Most states of the chains that are kept, and most numbers that these consist of.
 MOST_KEPT = 64
 MOST_NUMBERS = 2**26
@@ -86,11 +89,9 @@ class Corrections(AbstractStage):
     def init(
         self, target: Target, particles: Float[Array, "n d"], *, key: PRNGKeyArray
     ) -> CorrectionState:
-        """Evaluate the particles, adapt to them, and make the first proposal."""
-        found = evaluate(target, particles)
-        none = jnp.zeros(len(particles), int)
-        adapted = adapt(self.coordinates, self.memory, particles, found, none, self.first_step, key)
-        return _begun(self, particles, found, adapted, key)
+        """Evaluate the particles and adapt to them."""
+        found, none = evaluate(target, particles), jnp.zeros(len(particles), int)
+        return _adapted(self, particles, found, none, self.first_step, key)
 
     def is_adapting(self, step: Any) -> Any:
         """Whether the step after `step` still adapts; of an array of steps, which of them do."""
@@ -100,25 +101,17 @@ class Corrections(AbstractStage):
         """At regular intervals while the stage adapts; not at once, since `init` does it, too."""
         del state
         # Operators only, since `step` and the fields may be NumPy arrays, on the host.
-        number = step - self.first_step
-        length = self.num_steps + (self.num_steps == 0)
-        fit, earlier = (2 * NUM_FITS * at // length for at in (number, number - 1))
-        return self.is_adapting(step) & (fit > earlier) & (number > 0)
+        number, every = step - self.first_step, self.num_steps // (2 * NUM_FITS)
+        every = every + (every < LEAST_BETWEEN_FITS) * (LEAST_BETWEEN_FITS - every)
+        return self.is_adapting(step) & (number % every == 0) & (number > 0)
 
     def prepare(self, state, found, *, key):
-        """Adapt coordinates and jumps to the particles."""
+        """Adapt coordinates and jumps to the particles. The proposal of the old frame is lost."""
         del found
         here = Scores(state.log_densities, state.scores)
-        adapted = adapt(
-            self.coordinates,
-            self.memory,
-            state.particles,
-            here,
-            state.num_rejections,
-            state.step,
-            key,
-        )
-        return state._replace(adapted=adapted)
+        adapted = _adapted(self, state.particles, here, state.num_rejections, state.step, key)
+        kept = ("log_size", "acceptance", "jump_acceptance")
+        return adapted._replace(**{name: getattr(state, name) for name in kept})
 
     @property
     def end(self) -> int:
@@ -140,19 +133,20 @@ class Corrections(AbstractStage):
     def update(self, state, found, view, *, key):
         """Accept or reject the proposals, adapt the step size, and make the next proposals."""
         del view
-        is_jump = state.proposal.is_jump
+        is_jump, is_none = state.proposal.is_jump, state.proposal.is_none
+        is_leapt = ~(is_jump | is_none)
         moved, chance = decide(state, found.masked())
         change = jnp.where(
-            self.is_adapting(state.step) & ~is_jump, ADAPTATION * (chance - ACCEPTANCE), 0.0
+            self.is_adapting(state.step) & is_leapt, ADAPTATION * (chance - ACCEPTANCE), 0.0
         )
-        moved = adopt(moved)._replace(
+        moved = moved._replace(
             step=state.step + 1,
             log_size=state.log_size + change,
-            acceptance=jnp.where(is_jump, state.acceptance, chance),
+            acceptance=jnp.where(is_leapt, chance, state.acceptance),
             jump_acceptance=jnp.where(is_jump, chance, state.jump_acceptance),
         )
         number = moved.step - self.first_step
-        moved = moved._replace(proposal=propose(moved, number, state.adapted.is_new, key))
+        moved = moved._replace(proposal=propose(moved, number, key))
         info = StepInfo(
             log_density=jnp.mean(moved.log_densities, where=jnp.isfinite(moved.log_densities)),
             step_norm=root_mean_square_distance(moved.particles, state.particles),
@@ -172,31 +166,17 @@ class Corrections(AbstractStage):
         return state.particles
 
 
-@quickly_compiled
-def _begun(
+@functools.partial(quickly_compiled, runs_often=True)
+def _adapted(
     stage: Corrections,
     particles: Float[Array, "n d"],
     found: Scores,
-    adapted: Adapted,
+    num_rejections: Int[Array, " n"],
+    step: Int[Array, ""],
     key: PRNGKeyArray,
 ) -> CorrectionState:
-    """The first state, with its proposal."""
+    """Chains that start from these particles, in coordinates adapted to them."""
     found = found.masked()
-    zero = jnp.zeros((), particles.dtype)
-    state = CorrectionState(
-        particles=particles,
-        step=stage.first_step,
-        log_densities=found.log_densities,
-        scores=found.scores,
-        momenta=jnp.zeros_like(particles),
-        num_rejections=jnp.zeros(len(particles), int),
-        log_size=stage.log_size,
-        frame=adapted.frame,
-        jumps=adapted.jumps,
-        proposal=Proposal.none(particles),
-        adapted=adapted,
-        acceptance=zero,
-        jump_acceptance=zero,
-    )
-    state = adopt(state)
-    return state._replace(proposal=propose(state, jnp.array(0), jnp.array(True), key))
+    parts = stage.coordinates, stage.memory, particles, found, num_rejections
+    adapted = adapt(*parts, step, key)
+    return start(particles, found, adapted, num_rejections, step, stage.log_size)
