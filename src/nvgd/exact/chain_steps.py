@@ -10,6 +10,7 @@ from nvgd._support.random_bits import random_numbers
 from nvgd.exact.adaptation import Adapted
 from nvgd.exact.jumps import NUM_UNIFORMS, Jumps
 from nvgd.exact.local_steps import DEVIATION, log_ratio, log_roughness
+from nvgd.exact.modes import Modes
 from nvgd.flow.coordinates.base import AbstractFrame
 from nvgd.targets.scores import Scores
 
@@ -40,6 +41,8 @@ class Proposal(NamedTuple):
     """The proposal is accepted if the log acceptance ratio exceeds this number."""
     is_local: Bool[Array, ""]
     is_jump: Bool[Array, ""]
+    shifted: tuple[Bool[Array, ""], Float[Array, " n"]] | None = None
+    """Whether the jump is a shift, and the log factor of its acceptance; None without modes."""
 
     @classmethod
     def none(cls, particles: Float[Array, "n d"]) -> "Proposal":
@@ -92,13 +95,18 @@ def adopt(state: CorrectionState) -> CorrectionState:
 
 
 def propose(
-    state: CorrectionState, number: Int[Array, ""], is_new_frame: Bool[Array, ""], key: PRNGKeyArray
+    state: CorrectionState,
+    number: Int[Array, ""],
+    is_new_frame: Bool[Array, ""],
+    key: PRNGKeyArray,
+    modes: Modes | None = None,
 ) -> Proposal:
     """A leapfrog step with refreshed momenta, or a jump.
 
     Arguments:
         number: number of corrections so far.
         is_new_frame: whether the momenta belong to an earlier frame, so that they are drawn anew.
+        modes: separate modes, if there are any; then every second jump is a shift between them.
     """
     key = jax.random.fold_in(key, state.step)
     particles = state.particles
@@ -120,8 +128,14 @@ def propose(
     momenta = jnp.where(is_new_frame, noise, jnp.where(is_jump, state.momenta, momenta))
     midway = momenta + 0.5 * sizes * scores
     there = jnp.where(is_jump, state.jumps.draw(noise, uniforms[:, 1:]), here + sizes * midway)
+    positions, shifted = state.frame.restore(there), None
+    if modes is not None:
+        places, log_factors = modes.shift(particles, uniforms[:, 1])
+        is_shift = is_jump & ((number // JUMP_EVERY) % 2 == 0)
+        positions = jnp.where(is_shift, places, positions)
+        shifted = is_shift, log_factors
     return Proposal(
-        state.frame.restore(there),
+        positions,
         here,
         scores,
         momenta,
@@ -130,6 +144,7 @@ def propose(
         jnp.log(uniforms[:, 0]),
         is_local,
         is_jump,
+        shifted,
     )
 
 
@@ -140,13 +155,16 @@ def decide(state: CorrectionState, found: Scores) -> tuple[CorrectionState, Floa
     there, scores = frame.express(proposal.positions, found.scores)
     sizes = jnp.exp(proposal.log_sizes)[:, None]
     momenta = proposal.midway + 0.5 * sizes * scores
-    gain = found.log_densities - state.log_densities
+    gain = rise = found.log_densities - state.log_densities
     gain += frame.log_volumes(there) - frame.log_volumes(here)
     local = log_ratio(proposal.log_sizes, state.log_size, proposal.scores, scores)
     leapt = 0.5 * jnp.sum(proposal.momenta**2 - momenta**2, axis=1)
     leapt += jnp.where(proposal.is_local, local, 0.0)
     jumped = state.jumps.log_densities(here) - state.jumps.log_densities(there)
     gain += jnp.where(is_jump, jumped, leapt)
+    if proposal.shifted is not None:
+        is_shift, log_factors = proposal.shifted
+        gain = jnp.where(is_shift, rise + log_factors, gain)
     # NaN: the log density is finite at neither position, or the step diverged.
     gain = jnp.where(jnp.isnan(gain), -jnp.inf, gain)
     is_accepted = proposal.threshold < gain

@@ -15,6 +15,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 from nvgd._support.compilation import quickly_compiled
 from nvgd.exact.adaptation import Adapted, adapt
 from nvgd.exact.chain_steps import CorrectionState, Proposal, adopt, decide, propose
+from nvgd.exact.modes import Modes
 from nvgd.flow.coordinates.base import AbstractCoordinates
 from nvgd.flow.stage import (
     AbstractStage,
@@ -58,6 +59,8 @@ class Corrections(AbstractStage):
         first_step: the step of the run at which the corrections begin.
         num_steps: number of corrections.
         log_size: log ε to begin with.
+        modes: separate modes, if some are known; every second jump then shifts particles between
+            them (`modes`).
     """
 
     coordinates: AbstractCoordinates
@@ -65,6 +68,7 @@ class Corrections(AbstractStage):
     first_step: Int[Array, ""] = eqx.field(converter=jnp.asarray)
     num_steps: Int[Array, ""] = eqx.field(converter=jnp.asarray)
     log_size: Float[Array, ""] = eqx.field(converter=jnp.asarray)
+    modes: Modes | None = None
 
     @classmethod
     def of(
@@ -74,10 +78,11 @@ class Corrections(AbstractStage):
         first_step: Int[Array, ""] | int,
         num_steps: Int[Array, ""] | int,
         particles: Float[Array, "n d"],
+        modes: Modes | None = None,
     ) -> "Corrections":
         """Corrections of these particles, with a step size for unit spread."""
         size = np.asarray(0.5 * particles.shape[1] ** -0.25, particles.dtype)
-        return cls(coordinates, memory, first_step, num_steps, np.log(size))
+        return cls(coordinates, memory, first_step, num_steps, np.log(size), modes)
 
     def init_gradients(self, num_particles):
         """One gradient per particle."""
@@ -152,7 +157,9 @@ class Corrections(AbstractStage):
             jump_acceptance=jnp.where(is_jump, chance, state.jump_acceptance),
         )
         number = moved.step - self.first_step
-        moved = moved._replace(proposal=propose(moved, number, state.adapted.is_new, key))
+        moved = moved._replace(
+            proposal=propose(moved, number, state.adapted.is_new, key, self.modes)
+        )
         info = StepInfo(
             log_density=jnp.mean(moved.log_densities, where=jnp.isfinite(moved.log_densities)),
             step_norm=root_mean_square_distance(moved.particles, state.particles),
@@ -199,4 +206,5 @@ def _begun(
         jump_acceptance=zero,
     )
     state = adopt(state)
-    return state._replace(proposal=propose(state, jnp.array(0), jnp.array(True), key))
+    proposal = propose(state, jnp.array(0), jnp.array(True), key, stage.modes)
+    return state._replace(proposal=proposal)
