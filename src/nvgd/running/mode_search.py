@@ -61,16 +61,20 @@ class _Peak(NamedTuple):
 
 
 class _Batches:
-    """Log densities and scores of a batch, in double precision; counts evaluations."""
+    """Log densities and scores of a batch, in double precision; counts evaluations.
 
-    def __init__(self, target: Target, dtype: np.dtype):
-        self._target, self._dtype, self.number = target, dtype, 0
+    Arguments:
+        root: a square root of the particles' covariance, whose units the positions are in.
+    """
+
+    def __init__(self, target: Target, root: Float[np.ndarray, "d d"], dtype: np.dtype):
+        self._target, self.root, self._dtype, self.number = target, root, dtype, 0
 
     def __call__(self, positions: Float[np.ndarray, "n d"]) -> tuple[np.ndarray, np.ndarray]:
         self.number += 1
-        found = evaluate(self._target, jnp.asarray(positions, self._dtype))
+        found = evaluate(self._target, jnp.asarray(positions @ self.root.T, self._dtype))
         logs, scores = (np.asarray(each, np.float64) for each in found)
-        return logs, scores
+        return logs, scores @ self.root
 
 
 def search_modes(target: Target, particles: Float[Array, "n d"], key: PRNGKeyArray) -> Searched:
@@ -78,19 +82,21 @@ def search_modes(target: Target, particles: Float[Array, "n d"], key: PRNGKeyArr
     num, dim = particles.shape
     if dim > MOST_DIMENSIONS or num < FEWEST_PARTICLES:
         return Searched(particles)
-    batches = _Batches(target, np.dtype(particles.dtype))
     here = np.asarray(particles, np.float64)
+    root = _root_of_covariance(here)
+    batches = _Batches(target, root, np.dtype(particles.dtype))
     is_particle = np.arange(num) % PARTICLES_EVERY == 0
     drawn = np.asarray(OwnStart().draw(target, num, key), np.float64)
     widths = WIDTHS[np.arange(num) // PARTICLES_EVERY % len(WIDTHS), None]
     centre = drawn.mean(axis=0)
     starts = np.where(is_particle[:, None], here, centre + widths * (drawn - centre))
-    climbed = climb_all(batches, starts, MOST_EVALUATIONS)
+    climbed = climb_all(batches, np.linalg.solve(root, starts.T).T, MOST_EVALUATIONS)
     apart = _told_apart(batches, climbed.positions, climbed.log_densities)
     peaks, modes = [], None
     for members in apart if len(apart) > 1 else ():
         best = members[np.argmax(climbed.log_densities[members])]
-        peaks.append(_peak(target, climbed.positions[best], bool(is_particle[members].any())))
+        peak = root @ climbed.positions[best]
+        peaks.append(_peak(target, peak, bool(is_particle[members].any())))
     peaks = [peak for peak in peaks if peak is not None]
     if peaks:
         known = [peak.log_mass for peak in peaks if peak.is_held]
@@ -159,14 +165,22 @@ def _peak(target: Target, position: Float[np.ndarray, " d"], is_held: bool) -> _
     return _Peak(position + root @ newton, root, log_mass, is_held)
 
 
+def _root_of_covariance(particles: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "d d"]:
+    """A square root of the covariance, or the standard deviations if it is singular."""
+    covariance = np.atleast_2d(np.cov(particles.T))
+    try:
+        return np.linalg.cholesky(covariance)
+    except np.linalg.LinAlgError:
+        return np.diag(np.sqrt(np.diag(covariance)) + 1e-12)
+
+
 def _log_mass_of(batches: _Batches, particles: Float[np.ndarray, "n d"]) -> float:
     """The log mass of a normal density with the particles' moments, as `_Peak.log_mass`."""
-    logs, _ = batches(particles)
-    covariance = np.atleast_2d(np.cov(particles.T))
-    offsets = particles - particles.mean(axis=0)
-    squares = np.sum(offsets * np.linalg.lstsq(covariance, offsets.T, rcond=None)[0].T, axis=1)
-    log_volume = 0.5 * np.linalg.slogdet(covariance)[1]
-    return float(np.median(logs + 0.5 * squares) + log_volume)
+    inside = np.linalg.solve(batches.root, particles.T).T
+    logs, _ = batches(inside)
+    squares = np.sum((inside - inside.mean(axis=0)) ** 2, axis=1)
+    log_volume = float(np.sum(np.log(np.diag(batches.root))))
+    return float(np.median(logs + 0.5 * squares)) + log_volume
 
 
 def _with_missed(

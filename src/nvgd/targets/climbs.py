@@ -13,8 +13,9 @@ Batch = Callable[[Float[np.ndarray, "n d"]], tuple[np.ndarray, np.ndarray]]
 MEMORY = 8
 # A step is accepted if it gains this share of what the slope promises, and shortened otherwise.
 LEAST_GAIN, SHORTER = 1e-4, 0.25
-# A gain below this many nats ends a climb.
-SMALL_GAIN = 1e-3
+# This many steps in a row that gain less than this many nats end a climb: in badly scaled units,
+# single steps may gain little.
+MOST_SMALL, SMALL_GAIN = 4, 1e-3
 
 
 class Climbed(NamedTuple):
@@ -35,7 +36,7 @@ def climb_all(evaluate: Batch, starts: Float[np.ndarray, "n d"], most: int) -> C
     scores = np.where(is_active[:, None], scores, 0.0)
     # The first step has length one at most.
     ahead = scores / np.maximum(np.linalg.norm(scores, axis=1, keepdims=True), 1.0)
-    length, number = np.ones(len(at)), 1
+    length, num_small, number = np.ones(len(at)), np.zeros(len(at)), 1
     while number < most and is_active.any():
         there = np.where(is_active[:, None], at + length[:, None] * ahead, at)
         found, slopes = evaluate(there)
@@ -50,8 +51,8 @@ def climb_all(evaluate: Batch, starts: Float[np.ndarray, "n d"], most: int) -> C
         scores = np.where(is_better[:, None], slopes, scores)
         ahead = np.where(is_better[:, None], memory.preconditioned(scores), ahead)
         length = np.where(is_better, 1.0, SHORTER * length)
-        has_arrived = is_better & (gain < SMALL_GAIN)
-        is_active &= ~has_arrived & (length > SHORTER**12)
+        num_small = np.where(is_better, (num_small + 1) * (gain < SMALL_GAIN), num_small)
+        is_active &= (num_small < MOST_SMALL) & (length > SHORTER**12)
     return Climbed(at, logs, number)
 
 
