@@ -25,9 +25,9 @@ from nvgd._support.files import cache_directory, output_directory, write_atomica
 from nvgd._support.tables import align
 
 NUM_DRAWS = 4000
-NUM_CHAINS, NUM_WARMUP = 4, 1500
-# Target acceptance and draws per chain of each attempt, until a reference can be trusted.
-ATTEMPTS = ((0.95, 5000), (0.99, 10_000), (0.995, 25_000))
+NUM_CHAINS = 4
+# Target acceptance, warm-up and draws per chain of each attempt, until a reference can be trusted.
+ATTEMPTS = ((0.9, 500, 1000), (0.95, 1500, 5000), (0.99, 1500, 10_000), (0.995, 1500, 25_000))
 LARGEST_R_HAT, SMALLEST_SIZE = 1.005, 2000
 # Largest share of divergent transitions; with more, the chains would avoid some region.
 MOST_DIVERGENT = 2e-4
@@ -87,8 +87,8 @@ def make(model: TrustModel, directory: Path) -> None:
     target = model.target()
     like = target.present(jnp.zeros((1, target.dim)))
     made = None
-    for target_accept, num_kept in ATTEMPTS:
-        chains, num_divergent = _chains(model, target_accept, num_kept)
+    for target_accept, num_warmup, num_kept in ATTEMPTS:
+        chains, num_divergent = _chains(model, target_accept, num_warmup, num_kept)
         chains = {name: np.asarray(chains[name]) for name in like}
         r_hat, effective_size = _checks(chains)
         draws = {name: _thinned(chains[name]) for name in like}
@@ -117,7 +117,9 @@ def _thinned(chains: np.ndarray) -> np.ndarray:
     return chains[:, ::step].reshape(-1, *chains.shape[2:])[:NUM_DRAWS].astype(np.float32)
 
 
-def _chains(model: TrustModel, target_accept: float, num_kept: int) -> tuple[Draws, int]:
+def _chains(
+    model: TrustModel, target_accept: float, num_warmup: int, num_kept: int
+) -> tuple[Draws, int]:
     """Chains (c, n, ...) by name, and how many transitions diverged."""
     match model.recipe:
         case Exact(draw):
@@ -127,13 +129,13 @@ def _chains(model: TrustModel, target_accept: float, num_kept: int) -> tuple[Dra
                 for name, value in draws.items()
             }, 0
         case NumPyroNUTS(build):
-            return _numpyro_chains(build(), target_accept, num_kept)
+            return _numpyro_chains(build(), target_accept, num_warmup, num_kept)
         case PyMCNUTS(build):
-            return _pymc_chains(build(), target_accept, num_kept)
+            return _pymc_chains(build(), target_accept, num_warmup, num_kept)
 
 
 def _numpyro_chains(
-    called: tuple[Any, ...], target_accept: float, num_kept: int
+    called: tuple[Any, ...], target_accept: float, num_warmup: int, num_kept: int
 ) -> tuple[Draws, int]:
     import jax
     from numpyro.infer import MCMC, NUTS
@@ -141,7 +143,7 @@ def _numpyro_chains(
     function, *args = called
     mcmc = MCMC(
         NUTS(function, target_accept_prob=target_accept),
-        num_warmup=NUM_WARMUP,
+        num_warmup=num_warmup,
         num_samples=num_kept,
         num_chains=NUM_CHAINS,
         chain_method="sequential",
@@ -152,13 +154,15 @@ def _numpyro_chains(
     return chains, int(mcmc.get_extra_fields()["diverging"].sum())
 
 
-def _pymc_chains(model: Any, target_accept: float, num_kept: int) -> tuple[Draws, int]:
+def _pymc_chains(
+    model: Any, target_accept: float, num_warmup: int, num_kept: int
+) -> tuple[Draws, int]:
     import pymc as pm
 
     with model:
         found = pm.sample(
             draws=num_kept,
-            tune=NUM_WARMUP,
+            tune=num_warmup,
             chains=NUM_CHAINS,
             target_accept=target_accept,
             random_seed=SEED,

@@ -10,6 +10,7 @@ from nvgd._support.random_bits import random_numbers
 from nvgd.exact.adaptation import Adapted
 from nvgd.exact.jumps import NUM_UNIFORMS, Jumps
 from nvgd.exact.local_steps import DEVIATION, log_ratio, log_roughness
+from nvgd.exact.modes import Modes
 from nvgd.flow.coordinates.base import AbstractFrame
 from nvgd.targets.scores import Scores
 
@@ -38,13 +39,16 @@ class Proposal(NamedTuple):
     is_jump: Bool[Array, ""]
     is_none: Bool[Array, ""]
     """Whether this is a placeholder, before the first step in a new frame."""
+    shifted: tuple[Bool[Array, ""], Float[Array, " n"]] | None
+    """Whether the jump is a shift, and the log factor of its acceptance; None without modes."""
 
     @classmethod
-    def none(cls, particles: Float[Array, "n d"]) -> "Proposal":
+    def none(cls, particles: Float[Array, "n d"], *, has_modes: bool) -> "Proposal":
         """A placeholder that is never accepted."""
         zeros, column = jnp.zeros_like(particles), jnp.zeros_like(particles[:, 0])
         no, yes = jnp.array(False), jnp.array(True)
-        return cls(particles, zeros, zeros, column, column + jnp.inf, no, no, yes)
+        shifted = (no, column) if has_modes else None
+        return cls(particles, zeros, zeros, column, column + jnp.inf, no, no, yes, shifted)
 
 
 class CorrectionState(NamedTuple):
@@ -83,6 +87,8 @@ def start(
     num_rejections: Int[Array, " n"],
     step: Int[Array, ""],
     log_size: Float[Array, ""],
+    *,
+    has_modes: bool,
 ) -> CorrectionState:
     """Chains in a new frame, with stray and stuck particles replaced, before their first proposal.
 
@@ -91,6 +97,7 @@ def start(
         num_rejections: number of consecutive rejections of each particle.
         step: number of steps taken.
         log_size: log of the step size ε.
+        has_modes: whether proposals include shifts between modes.
     """
     frame, jumps, source = adapted
     particles, scores = particles[source], found.scores[source]
@@ -108,17 +115,20 @@ def start(
         log_size=log_size,
         frame=frame,
         jumps=jumps,
-        proposal=Proposal.none(particles),
+        proposal=Proposal.none(particles, has_modes=has_modes),
         acceptance=jnp.ones_like(log_size),
         jump_acceptance=jnp.zeros_like(log_size),
     )
 
 
-def propose(state: CorrectionState, number: Int[Array, ""], key: PRNGKeyArray) -> Proposal:
+def propose(
+    state: CorrectionState, number: Int[Array, ""], key: PRNGKeyArray, modes: Modes | None = None
+) -> Proposal:
     """A leapfrog step with refreshed momenta, or a jump; in a new frame, momenta are drawn anew.
 
     Arguments:
         number: number of corrections so far.
+        modes: separate modes, if there are any; then every second jump is a shift between them.
     """
     key = jax.random.fold_in(key, state.step)
     here, scores, is_new_frame = state.expressed, state.expressed_scores, state.proposal.is_none
@@ -139,8 +149,14 @@ def propose(state: CorrectionState, number: Int[Array, ""], key: PRNGKeyArray) -
     momenta = jnp.where(is_new_frame, noise, jnp.where(is_jump, state.momenta, momenta))
     midway = momenta + 0.5 * sizes * scores
     there = jnp.where(is_jump, state.jumps.draw(noise, uniforms[:, 1:]), here + sizes * midway)
+    positions, shifted = state.frame.restore(there), None
+    if modes is not None:
+        places, log_factors = modes.shift(state.particles, uniforms[:, 1])
+        is_shift = is_jump & ((number // JUMP_EVERY) % 2 == 0)
+        positions = jnp.where(is_shift, places, positions)
+        shifted = is_shift, log_factors
     return Proposal(
-        state.frame.restore(there),
+        positions,
         momenta,
         midway,
         log_sizes,
@@ -148,6 +164,7 @@ def propose(state: CorrectionState, number: Int[Array, ""], key: PRNGKeyArray) -
         is_local,
         is_jump,
         jnp.array(False),
+        shifted,
     )
 
 
@@ -158,7 +175,8 @@ def decide(state: CorrectionState, found: Scores) -> tuple[CorrectionState, Floa
     volumes = state.frame.log_volumes(there)
     sizes = jnp.exp(proposal.log_sizes)[:, None]
     momenta = proposal.midway + 0.5 * sizes * scores
-    gain = found.log_densities - state.log_densities + volumes - state.log_volumes
+    gain = rise = found.log_densities - state.log_densities
+    gain += volumes - state.log_volumes
     local = log_ratio(proposal.log_sizes, state.log_size, state.expressed_scores, scores)
     leapt = 0.5 * jnp.sum(proposal.momenta**2 - momenta**2, axis=1)
     leapt += jnp.where(proposal.is_local, local, 0.0)
@@ -167,6 +185,9 @@ def decide(state: CorrectionState, found: Scores) -> tuple[CorrectionState, Floa
         lambda: state.jumps.log_densities(here) - state.jumps.log_densities(there),
         lambda: leapt,
     )
+    if proposal.shifted is not None:
+        is_shift, log_factors = proposal.shifted
+        gain = jnp.where(is_shift, rise + log_factors, gain)
     # NaN: the log density is finite at neither position, or the step diverged.
     gain = jnp.where(jnp.isnan(gain), -jnp.inf, gain)
     is_accepted = proposal.threshold < gain

@@ -16,6 +16,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 from nvgd._support.compilation import quickly_compiled
 from nvgd.exact.adaptation import adapt
 from nvgd.exact.chain_steps import CorrectionState, decide, propose, start
+from nvgd.exact.modes import Modes
 from nvgd.flow.coordinates.base import AbstractCoordinates
 from nvgd.flow.stage import (
     AbstractStage,
@@ -61,6 +62,8 @@ class Corrections(AbstractStage):
         first_step: the step of the run at which the corrections begin.
         num_steps: number of corrections.
         log_size: log ε to begin with.
+        modes: separate modes, if some are known; every second jump then shifts particles between
+            them (`modes`).
     """
 
     coordinates: AbstractCoordinates
@@ -68,6 +71,7 @@ class Corrections(AbstractStage):
     first_step: Int[Array, ""] = eqx.field(converter=jnp.asarray)
     num_steps: Int[Array, ""] = eqx.field(converter=jnp.asarray)
     log_size: Float[Array, ""] = eqx.field(converter=jnp.asarray)
+    modes: Modes | None = None
 
     @classmethod
     def of(
@@ -77,10 +81,11 @@ class Corrections(AbstractStage):
         first_step: Int[Array, ""] | int,
         num_steps: Int[Array, ""] | int,
         particles: Float[Array, "n d"],
+        modes: Modes | None = None,
     ) -> "Corrections":
         """Corrections of these particles, with a step size for unit spread."""
         size = np.asarray(0.5 * particles.shape[1] ** -0.25, particles.dtype)
-        return cls(coordinates, memory, first_step, num_steps, np.log(size))
+        return cls(coordinates, memory, first_step, num_steps, np.log(size), modes)
 
     def init_gradients(self, num_particles):
         """One gradient per particle."""
@@ -146,7 +151,7 @@ class Corrections(AbstractStage):
             jump_acceptance=jnp.where(is_jump, chance, state.jump_acceptance),
         )
         number = moved.step - self.first_step
-        moved = moved._replace(proposal=propose(moved, number, key))
+        moved = moved._replace(proposal=propose(moved, number, key, self.modes))
         info = StepInfo(
             log_density=jnp.mean(moved.log_densities, where=jnp.isfinite(moved.log_densities)),
             step_norm=root_mean_square_distance(moved.particles, state.particles),
@@ -178,5 +183,5 @@ def _adapted(
     """Chains that start from these particles, in coordinates adapted to them."""
     found = found.masked()
     parts = stage.coordinates, stage.memory, particles, found, num_rejections
-    adapted = adapt(*parts, step, key)
-    return start(particles, found, adapted, num_rejections, step, stage.log_size)
+    chains = particles, found, adapt(*parts, step, key), num_rejections
+    return start(*chains, step, stage.log_size, has_modes=stage.modes is not None)

@@ -9,8 +9,10 @@ from jaxtyping import PRNGKeyArray
 
 from nvgd.exact.adaptation import searched
 from nvgd.exact.corrections import Corrections
+from nvgd.exact.modes import Modes
 from nvgd.flow.particle_flow import ParticleFlow
 from nvgd.flow.stage import AbstractStage
+from nvgd.running.mode_search import search_modes
 from nvgd.targets.subsamples import MOST_BATCHES, Subsample, subsample
 from nvgd.targets.target import Target
 
@@ -33,6 +35,8 @@ class Active(NamedTuple):
     subsample: Subsample | None = None
     """The rows that stand for all rows of a target with minibatches; None if the stage uses all
     rows, or batches."""
+    modes: Modes | None = None
+    """The separate modes that the corrections know; None if there are none."""
 
     def target(self, whole: Target) -> Target:
         """The target that the stage evaluates."""
@@ -53,6 +57,14 @@ class AbstractLeg(ABC):
         """The subsample of the rows that this leg's stage uses; None by default."""
         del target, active, seed
         return None
+
+    def search(self, target: Target, active: Active, key: PRNGKeyArray) -> tuple[Active, int]:
+        """Look for modes without particles before this leg, and count the gradients it takes.
+
+        By default, nothing is done.
+        """
+        del target, key
+        return active, 0
 
     @abstractmethod
     def enter(
@@ -115,6 +127,14 @@ class CorrectionLeg(AbstractLeg):
             return active.subsample
         return subsample(target, active.state.particles, seed, self._most_batches)
 
+    def search(self, target, active, key):
+        """After a flow on all rows, once: the modes found, and particles moved to empty ones."""
+        if active.kind == self.kind or target.is_noisy:
+            return active, 0
+        found = search_modes(target, active.stage.finish(target, active.state), key)
+        state = active.state._replace(particles=found.particles)
+        return active._replace(state=state, modes=found.modes), found.num_gradients
+
     def enter(self, target, active, subsample, key):
         """Begin a round from the particles; the round in progress ends where this leg does."""
         step = active.state.step
@@ -128,14 +148,18 @@ class CorrectionLeg(AbstractLeg):
         if active.kind == self.kind:
             earlier, state = cast(Any, active.stage), active.state
             memory = searched(self._coordinates, state.particles, state.scores, earlier.memory)
-            stage = Corrections(self._coordinates, memory, step, num_steps, state.log_size)
+            stage = Corrections(
+                self._coordinates, memory, step, num_steps, state.log_size, active.modes
+            )
         else:
             memory = active.state.coordinates
             if target.is_noisy:
                 # A flow with noisy scores does not search.
                 memory = self._coordinates.init(particles)
-            stage = Corrections.of(self._coordinates, memory, step, num_steps, particles)
-        begun = Active(self.kind, stage, None, subsample)
+            stage = Corrections.of(
+                self._coordinates, memory, step, num_steps, particles, active.modes
+            )
+        begun = Active(self.kind, stage, None, subsample, active.modes)
         return begun._replace(state=stage.init(begun.target(target), particles, key=key))
 
 

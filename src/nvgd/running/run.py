@@ -156,7 +156,8 @@ class Run:
         if subsample is not None and self._misleads(ended, subsample):
             self._return_to_flow(step)
             return
-        begun = leg.enter(self.target, ended, subsample, self.key)
+        searched, num_searched = leg.search(self.target, ended, self.key)
+        begun = leg.enter(self.target, searched, subsample, self.key)
         with deferred_interrupts():
             self.ended_stages.append(StageRecord(ended.kind, step))
             self.draws.clear()
@@ -164,7 +165,7 @@ class Run:
                 self.flow_state = ended.state
                 self.flow_particles = np.asarray(ended.state.particles)
             number = begun.stage.init_gradients(len(begun.state.particles))
-            self.history.init_gradients[step] = number
+            self.history.init_gradients[step] = number + num_searched
             self.restore_active(begun, begun.state)
             self._leg = leg
 

@@ -1,0 +1,203 @@
+"""A search for separate modes, and for those without particles, before the first corrections.
+
+Climbs from the particles and from starts of several widths end at peaks. Peaks with a barrier
+between them are separate modes. A mode that no particle climbs to gets particles if a normal
+approximation gives it a share of the mass. How many is not important: the corrections shift
+particles between the modes, and so find the weights.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, PRNGKeyArray
+
+from nvgd.exact.modes import Modes
+from nvgd.running.starts import OwnStart
+from nvgd.targets.climbs import climb_all
+from nvgd.targets.target import Target, evaluate
+
+# In more dimensions, climbs of this length do not arrive.
+MOST_DIMENSIONS = 100
+FEWEST_PARTICLES = 32
+# Most evaluations of all climbs together.
+MOST_EVALUATIONS = 50
+# One climb of four starts at a particle. The others start as a run does, scaled by these factors.
+PARTICLES_EVERY = 4
+WIDTHS = np.array([0.1, 0.3, 1.0, 3.0])
+# Most modes that are told apart, and the points between two peaks at which a barrier is looked for.
+MOST_MODES = 6
+BETWEEN = np.arange(1, 10) / 10
+# Depth of a barrier in nats; chains cross lower ones.
+BARRIER = 2.0
+# Largest gain of a Newton step from a peak, in nats.
+LARGEST_GAIN = 0.5
+# Smallest share of the mass that counts, and smallest number of particles that a mode gets.
+SMALLEST_SHARE = 0.01
+FEWEST_ADDED = 8
+
+
+class Searched(NamedTuple):
+    """The result of a search."""
+
+    particles: Float[Array, "n d"]
+    """The particles, some of them moved to modes that held none."""
+    modes: Modes | None = None
+    """The modes, if there are several."""
+    num_gradients: int = 0
+    """Gradients of all particles that the search took."""
+
+
+class _Peak(NamedTuple):
+    """A normal approximation at a peak."""
+
+    position: Float[np.ndarray, " d"]
+    root: Float[np.ndarray, "d d"]
+    """A square root of the covariance."""
+    log_mass: float
+    is_held: bool
+    """Whether particles climb to it."""
+
+
+class _Batches:
+    """Log densities and scores of a batch, in double precision; counts evaluations.
+
+    Arguments:
+        root: a square root of the particles' covariance, whose units the positions are in.
+    """
+
+    def __init__(self, target: Target, root: Float[np.ndarray, "d d"], dtype: np.dtype):
+        self._target, self.root, self._dtype, self.number = target, root, dtype, 0
+
+    def __call__(self, positions: Float[np.ndarray, "n d"]) -> tuple[np.ndarray, np.ndarray]:
+        self.number += 1
+        found = evaluate(self._target, jnp.asarray(positions @ self.root.T, self._dtype))
+        logs, scores = (np.asarray(each, np.float64) for each in found)
+        return logs, scores @ self.root
+
+
+def search_modes(target: Target, particles: Float[Array, "n d"], key: PRNGKeyArray) -> Searched:
+    """Find separate modes, and move some of the particles to those that hold none."""
+    num, dim = particles.shape
+    if dim > MOST_DIMENSIONS or num < FEWEST_PARTICLES:
+        return Searched(particles)
+    here = np.asarray(particles, np.float64)
+    root = _root_of_covariance(here)
+    batches = _Batches(target, root, np.dtype(particles.dtype))
+    is_particle = np.arange(num) % PARTICLES_EVERY == 0
+    drawn = np.asarray(OwnStart().draw(target, num, key), np.float64)
+    widths = WIDTHS[np.arange(num) // PARTICLES_EVERY % len(WIDTHS), None]
+    centre = drawn.mean(axis=0)
+    starts = np.where(is_particle[:, None], here, centre + widths * (drawn - centre))
+    climbed = climb_all(batches, np.linalg.solve(root, starts.T).T, MOST_EVALUATIONS)
+    apart = _told_apart(batches, climbed.positions, climbed.log_densities)
+    peaks, modes = [], None
+    for members in apart if len(apart) > 1 else ():
+        best = members[np.argmax(climbed.log_densities[members])]
+        peak = root @ climbed.positions[best]
+        peaks.append(_peak(target, peak, bool(is_particle[members].any())))
+    peaks = [peak for peak in peaks if peak is not None]
+    if peaks:
+        known = [peak.log_mass for peak in peaks if peak.is_held]
+        known = max([_log_mass_of(batches, here), *known])
+        least = known + np.log(SMALLEST_SHARE)
+        peaks = [peak for peak in peaks if peak.is_held or peak.log_mass > least]
+        here = _with_missed(here, [peak for peak in peaks if not peak.is_held], known, key)
+        particles = jnp.asarray(here, particles.dtype)
+    if len(peaks) > 1:
+        modes = _modes(peaks, particles.dtype)
+    return Searched(particles, modes, num * batches.number)
+
+
+def _modes(peaks: list[_Peak], dtype: np.dtype) -> Modes:
+    roots = np.stack([peak.root for peak in peaks])
+    fields = (
+        np.stack([peak.position for peak in peaks]),
+        roots,
+        np.linalg.inv(roots),
+        np.linalg.slogdet(roots)[1],
+        np.array([peak.log_mass for peak in peaks]) - max(peak.log_mass for peak in peaks),
+    )
+    return Modes(*(jnp.asarray(field, dtype) for field in fields))
+
+
+def _told_apart(
+    batches: _Batches, positions: Float[np.ndarray, "n d"], logs: Float[np.ndarray, " n"]
+) -> list[np.ndarray]:
+    """Rows of each mode, the highest first: those without a barrier to its highest peak."""
+    left, modes = np.isfinite(logs), []
+    while left.any() and len(modes) < MOST_MODES:
+        best = int(np.argmax(np.where(left, logs, -np.inf)))
+        joined = left & ~_has_barrier(batches, positions, logs, best)
+        joined[best] = True
+        modes.append(np.flatnonzero(joined))
+        left &= ~joined
+    return modes
+
+
+def _has_barrier(
+    batches: _Batches, positions: Float[np.ndarray, "n d"], logs: np.ndarray, best: int
+) -> Bool[np.ndarray, " n"]:
+    """Whether the log density falls below both ends, on the way from each row to the best one."""
+    lowest = np.full(len(logs), np.inf)
+    for share in BETWEEN:
+        found, _ = batches(positions + share * (positions[best] - positions))
+        lowest = np.minimum(lowest, np.where(np.isnan(found), -np.inf, found))
+    return lowest < np.minimum(logs, logs[best]) - BARRIER
+
+
+def _peak(target: Target, position: Float[np.ndarray, " d"], is_held: bool) -> _Peak | None:
+    """The normal approximation at a peak; None if the log density is not rounded there."""
+    at = jnp.asarray(position, jnp.zeros(()).dtype)
+    curvature = target.curvature_on_all_data(at, jnp.eye(len(position), dtype=at.dtype))
+    log_density, score = (np.asarray(x, np.float64) for x in target.on_all_data_at(at))
+    if not np.isfinite(curvature).all():
+        return None
+    precisions, axes = np.linalg.eigh((curvature + curvature.T) / 2)
+    if precisions[0] <= 1e-6 * precisions[-1]:
+        return None
+    newton = axes.T @ score / np.sqrt(precisions)
+    if 0.5 * newton @ newton > LARGEST_GAIN:
+        return None
+    root = axes / np.sqrt(precisions)
+    log_mass = float(log_density) - 0.5 * float(np.sum(np.log(precisions)))
+    return _Peak(position + root @ newton, root, log_mass, is_held)
+
+
+def _root_of_covariance(particles: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "d d"]:
+    """A square root of the covariance, or the standard deviations if it is singular."""
+    covariance = np.atleast_2d(np.cov(particles.T))
+    try:
+        return np.linalg.cholesky(covariance)
+    except np.linalg.LinAlgError:
+        return np.diag(np.sqrt(np.diag(covariance)) + 1e-12)
+
+
+def _log_mass_of(batches: _Batches, particles: Float[np.ndarray, "n d"]) -> float:
+    """The log mass of a normal density with the particles' moments, as `_Peak.log_mass`."""
+    inside = np.linalg.solve(batches.root, particles.T).T
+    logs, _ = batches(inside)
+    squares = np.sum((inside - inside.mean(axis=0)) ** 2, axis=1)
+    log_volume = float(np.sum(np.log(np.diag(batches.root))))
+    return float(np.median(logs + 0.5 * squares)) + log_volume
+
+
+def _with_missed(
+    particles: Float[np.ndarray, "n d"], missed: list[_Peak], known: float, key: PRNGKeyArray
+) -> Float[np.ndarray, "n d"]:
+    """Particles of which some were replaced by draws at the missed peaks.
+
+    Arguments:
+        known: log mass of the modes that hold particles.
+    """
+    logs = np.array([peak.log_mass for peak in missed])
+    shares = np.exp(logs - np.logaddexp.reduce([known, *logs]))
+    rng = np.random.default_rng(np.asarray(jax.random.key_data(key)))
+    order, particles = rng.permutation(len(particles)), particles.copy()
+    for peak, share in zip(missed, shares, strict=True):
+        number = max(round(len(particles) * float(share)), FEWEST_ADDED)
+        rows, order = order[:number], order[number:]
+        noise = rng.normal(size=(len(rows), particles.shape[1]))
+        particles[rows] = peak.position + noise @ peak.root.T
+    return particles
