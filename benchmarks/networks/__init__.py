@@ -1,1 +1,1 @@
-"""Bayesian networks beside deep ensembles."""
+"""Bayesian networks beside deep ensembles, SGLD, SVGD and MC dropout."""

@@ -1,14 +1,16 @@
-"""UCI regression: `nvgd.sample` with its defaults beside a deep ensemble with as many gradients.
+"""UCI regression: `nvgd.sample` with its defaults beside rivals with as many gradients.
 
     python -m benchmarks.networks --data uci_regression.npz [--sets NAME ...] [--splits K]
 
 The file holds one array per data set, whose last column is the target. Split k of a set leaves out
 a tenth of the rows, chosen by NumPy's `default_rng(k)`. The network has one hidden layer of 50 ReLU
-units (100 for protein). Both methods take 100 networks through the same number of steps with
-batches of the same size. Records that `--out` already holds are not made again.
+units (100 for protein). All methods take 100 networks through the same number of steps with batches
+of the same size, MC dropout one network through a hundred times as many. Records that `--out`
+already holds are not made again.
 """
 
 import argparse
+import functools
 import itertools
 import json
 import sys
@@ -21,8 +23,9 @@ import jax
 import numpy as np
 
 import nvgd
-from benchmarks.networks.deep_ensemble import best_rate, deep_ensemble
+from benchmarks.networks.rivals import NUM_NETWORKS, RIVALS
 from benchmarks.networks.table import page
+from benchmarks.networks.tuning import best_rate
 from nvgd._support.errors import InputError, check_count
 from nvgd._support.files import output_directory, write_atomically
 
@@ -38,7 +41,6 @@ SETS = {
     "wine": "wine_quality_red",
     "yacht": "yacht",
 }
-NUM_NETWORKS = 100
 
 
 def main() -> None:
@@ -47,6 +49,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True, help="the file with the data sets")
     parser.add_argument("--sets", nargs="+", choices=list(SETS), default=list(SETS), metavar="NAME")
     parser.add_argument("--splits", type=int, default=20, metavar="K", help="splits 0 to K − 1")
+    parser.add_argument("--methods", nargs="+", choices=list(METHODS), default=list(METHODS))
     parser.add_argument("--num-steps", type=int, default=2000)
     parser.add_argument("--out", type=Path, default=Path("results/networks"))
     options = parser.parse_args()
@@ -66,7 +69,9 @@ def run(options: argparse.Namespace) -> None:
     records: list[dict[str, Any]] = json.loads(path.read_text()) if path.exists() else []
     done = {(r["set"], r["split"], r["num_steps"], r["method"]) for r in records}
     with np.load(options.data, allow_pickle=False) as data:
-        for split, name, method in itertools.product(range(options.splits), options.sets, METHODS):
+        for split, name, method in itertools.product(
+            range(options.splits), options.sets, options.methods
+        ):
             if (name, split, options.num_steps, method) in done:
                 continue
             facts = {"set": name, "split": split, "num_steps": options.num_steps, "method": method}
@@ -108,7 +113,7 @@ class Split(NamedTuple):
 def measure_nvgd(split: Split, num_steps: int) -> dict[str, float]:
     """`nvgd.sample` as it is, but for its number of steps."""
     target = split.target(split.train)
-    start = time.perf_counter()
+    start = time.process_time()
     posterior = nvgd.sample(
         target,
         num_particles=NUM_NETWORKS,
@@ -116,25 +121,33 @@ def measure_nvgd(split: Split, num_steps: int) -> dict[str, float]:
         seed=split.number,
         progress=False,
     )
-    seconds = time.perf_counter() - start
+    seconds = time.process_time() - start
     positions = jax.vmap(target.structure)(posterior.particles)
     return {"seconds": seconds, **judge(target, positions, split)}
 
 
-def measure_ensemble(split: Split, num_steps: int) -> dict[str, float]:
-    """A deep ensemble, after the choice of its rate."""
-    target, num_held_out = split.target(split.train), len(split.train) // 10
+def measure_rival(name: str, split: Split, num_steps: int) -> dict[str, float]:
+    """A rival, after the choice of its rate on a tenth of the training rows."""
+    run, rates = RIVALS[name]
+    num_held_out = len(split.train) // 10
     held_out, rest = split.train[:num_held_out], split.train[num_held_out:]
-    size = {"num_members": NUM_NETWORKS, "num_steps": num_steps}
-    rate = best_rate(split.target(rest), split.x[held_out], split.y[held_out], **size)
-    start = time.perf_counter()
-    members = deep_ensemble(target, **size, rate=rate, seed=split.number)
-    jax.block_until_ready(members)
-    seconds = time.perf_counter() - start
-    return {"seconds": seconds, "rate": rate, **judge(target, members, split)}
+    rate = best_rate(
+        lambda target, rate: run(target, rate, num_steps, 0),
+        rates,
+        split.target(rest),
+        split.x[held_out],
+        split.y[held_out],
+    )
+    target, start = split.target(split.train), time.process_time()
+    positions = jax.block_until_ready(run(target, rate, num_steps, split.number))
+    seconds = time.process_time() - start
+    return {"seconds": seconds, "rate": rate, **judge(target, positions, split)}
 
 
-METHODS = {"NVGD": measure_nvgd, "deep ensemble": measure_ensemble}
+METHODS = {
+    "NVGD": measure_nvgd,
+    **{name: functools.partial(measure_rival, name) for name in RIVALS},
+}
 
 
 def judge(target: nvgd.Target, positions: Any, split: Split) -> dict[str, float]:

@@ -1,9 +1,7 @@
 """A deep ensemble with the networks, batches and number of gradients of the particles.
 
 Every member starts from its own draw and climbs the likelihood with Adam on batches of its own
-(Lakshminarayanan, Pritzel and Blundell, 2017). The noise is a parameter of each member. The rate is
-chosen per split, on a tenth of its training rows, with full runs whose gradients are not counted;
-rates grow by half decades until the best is not the largest.
+(Lakshminarayanan, Pritzel and Blundell, 2017). The noise is a parameter of each member.
 """
 
 import functools
@@ -11,14 +9,11 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import optax
 from jaxtyping import Array
 
 from nvgd._support.compilation import Form
 from nvgd.targets.target import Target
-
-RATES = (3e-3, 1e-2, 3e-2, 1e-1, 3e-1, 1.0)
 
 
 def deep_ensemble(
@@ -27,14 +22,16 @@ def deep_ensemble(
     """Positions of the trained members, with a leading axis."""
     start_key, batch_key = jax.random.split(jax.random.key(seed))
     start = target.flatten(target.model.draw_start(start_key, num_members))
-    schedule = optax.cosine_decay_schedule(rate, num_steps)
-    trained = _train(target, start, batch_key, num_steps, optax.adam(schedule))
+    trained = _climb(*Form.of(target), start, num_steps, jnp.asarray(rate), batch_key)
     return jax.vmap(target.structure)(trained)
 
 
-@functools.partial(jax.jit, static_argnums=(0, 3, 4))
-def _climb(static: Any, arrays: Any, start: Array, num_steps: int, adam: Any, key: Array) -> Array:
+@functools.partial(jax.jit, static_argnums=(0, 3))
+def _climb(
+    static: Any, arrays: Any, start: Array, num_steps: int, rate: Array, key: Array
+) -> Array:
     target: Target = static.tree(arrays)
+    adam = annealed_adam(rate, num_steps)
     likelihood: Any = target.log_likelihood
 
     def loss(position: Array, rows: Array) -> Array:
@@ -54,27 +51,7 @@ def _climb(static: Any, arrays: Any, start: Array, num_steps: int, adam: Any, ke
     return positions
 
 
-def _train(target: Target, start: Array, key: Array, num_steps: int, adam: Any) -> Array:
-    return _climb(*Form.of(target), start, num_steps, adam, key)
-
-
-def best_rate(
-    tuning_target: Target, x: np.ndarray, y: np.ndarray, *, num_members: int, num_steps: int
-) -> float:
-    """The rate with the largest log likelihood of held-out rows (x, y)."""
-
-    def score(rate: float) -> float:
-        members = deep_ensemble(
-            tuning_target, num_members=num_members, num_steps=num_steps, rate=rate, seed=0
-        )
-        model: Any = tuning_target.model
-        found = model.predict(jax.random.key(0), members, x, y=y, quantiles=(), samples=False)
-        value = float(np.mean(found.log_likelihood))
-        return value if np.isfinite(value) else -np.inf
-
-    scores: list[float] = []
-    for rate in RATES:
-        scores.append(score(rate))
-        if scores[-1] < max(scores):
-            break
-    return RATES[int(np.argmax(scores))]
+def annealed_adam(rate: Array, num_steps: int) -> optax.GradientTransformation:
+    """Adam whose rate, an array, falls to zero along a cosine."""
+    unit = optax.cosine_decay_schedule(1.0, num_steps)
+    return optax.adam(lambda count: rate * unit(count))

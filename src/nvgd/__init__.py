@@ -32,7 +32,7 @@ if _TYPE_CHECKING:
     from nvgd import densities, metrics, networks
     from nvgd import sklearn as sklearn
     from nvgd.frontends.blackjax import to_blackjax
-    from nvgd.frontends.networks import from_network
+    from nvgd.frontends.networks.from_network import from_network
     from nvgd.frontends.numpyro import from_numpyro
     from nvgd.frontends.pymc import from_pymc
     from nvgd.posterior.transport import learn_transport
@@ -41,7 +41,7 @@ if _TYPE_CHECKING:
 # Names that few programs need, imported on first use: name → module.
 _ON_DEMAND = {
     "densities": "nvgd.densities",
-    "from_network": "nvgd.frontends.networks",
+    "from_network": "nvgd.frontends.networks.from_network",
     "from_numpyro": "nvgd.frontends.numpyro",
     "from_pymc": "nvgd.frontends.pymc",
     "learn_transport": "nvgd.posterior.transport",

@@ -1,5 +1,5 @@
 """Bayesian networks as scikit-learn estimators; needs the extra `nvgd[sklearn]`."""
 
-from nvgd.frontends.sklearn import BayesianNetworkClassifier, BayesianNetworkRegressor
+from nvgd.frontends.sklearn.estimators import BayesianNetworkClassifier, BayesianNetworkRegressor
 
 __all__ = ["BayesianNetworkClassifier", "BayesianNetworkRegressor"]

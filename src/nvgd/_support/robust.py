@@ -18,6 +18,10 @@ QUARTILES = 0.7413
 LOG_OF_NORMAL = -0.6352
 # Degrees of freedom of the Student-t distribution that is fitted.
 DEGREES_OF_FREEDOM = 4.0
+# Standard deviation of a normal distribution in units of the scale of that fit.
+STUDENT = 1.2034
+# Fixed-point iterations of the fit to single coordinates.
+NUM_QUICK = 3
 # Correlations are shrunk towards zero by this factor, so that the scatter stays invertible.
 SHRINKAGE = 0.02
 # Sorts are slow, and across devices they move what they sort: they use at most so many rows.
@@ -114,6 +118,40 @@ def coordinate_scales(
     # all are.
     scales = jnp.where(scales > 1e-6 * deviations, scales, deviations)
     return centre, jnp.where(scales > 0, scales, 1.0)
+
+
+def quick_coordinate_scales(
+    values: Float[Array, "n d"],
+) -> tuple[Float[Array, " d"], Float[Array, " d"]]:
+    """Centre and standard deviation per coordinate of a Student-t fit; the latter is never zero.
+
+    In many dimensions the sorts of `coordinate_scales` take longer than the gradient of a network.
+    This takes sums only: fixed-point iterations of the likelihood equations, from medians of three.
+    """
+    num = len(values)
+    centre = _repeated_median(values)
+    squares = (DEVIATIONS * _repeated_median(jnp.abs(values - centre))) ** 2
+    variances = sums((values - sums(values) / num) ** 2) / num
+    squares = jnp.where(squares > 1e-12 * variances, squares, variances)
+    squares = jnp.where(squares > 0, squares, 1.0)
+    for _ in range(NUM_QUICK):
+        away = values - centre
+        weights = 1 / (DEGREES_OF_FREEDOM * squares + away**2)
+        total = sums(weights)
+        shift = sums(weights * away) / total
+        # σ² = E[w|x − μ|²]/E[w] has the fixed point of the usual iteration, and reaches it sooner.
+        found = sums(weights * away**2) / total - shift**2
+        centre = centre + shift
+        squares = jnp.where(found > 0, found, squares)
+    return centre, STUDENT * jnp.sqrt(squares)
+
+
+def _repeated_median(values: Float[Array, "n ..."]) -> Float[Array, "..."]:
+    """Medians of three rows, of three of these, and so on: robust, and without a sort."""
+    while (third := len(values) // 3) > 0:
+        a, b, c = (values[i * third : (i + 1) * third] for i in range(3))
+        values = jnp.maximum(jnp.minimum(a, b), jnp.minimum(jnp.maximum(a, b), c))
+    return values[0]
 
 
 def student_scatter(

@@ -128,10 +128,9 @@ class ParticleFlow(AbstractStage):
         """Whether direction or mover evaluate the target themselves."""
         return self.direction.capabilities.evaluates_target or self.mover.evaluates_target
 
-    @property
-    def is_shared(self):
+    def is_shared(self, state):
         """Flows that train a network; the programs of others compile in a moment."""
-        return self.direction.capabilities.trains and not self.needs_target
+        return self.direction.trains(state.direction) and not self.needs_target
 
     def is_due(self, state, step):
         """When the coordinates search."""

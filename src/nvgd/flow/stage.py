@@ -82,12 +82,15 @@ class AbstractStage(eqx.Module):
         """Whether `update` evaluates the target again, at other positions or on other rows."""
         return False
 
-    @property
-    def is_shared(self) -> bool:
+    def is_shared(self, state: Any) -> bool:
         """Whether to compile `update` without the target, once for all targets of a shape.
 
         This costs a tenth of a millisecond per step, and pays where `update` takes long to compile.
+
+        Arguments:
+            state: a state of the stage, of which only the structure matters.
         """
+        del state
         return not self.needs_target
 
     @abstractmethod

@@ -10,7 +10,6 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from nvgd._support.compilation import Form, Program, compiled
 from nvgd._support.devices import Placement
-from nvgd._support.trees import where
 from nvgd.flow.aim import TargetView
 from nvgd.flow.stage import AbstractStage, StepInfo
 from nvgd.targets.scores import Scores
@@ -66,9 +65,15 @@ def advance(steps: Steps, state: Any, previous: Any, taken: PyTree, length: int)
             if steps use all data.
         length: number of steps, at most `CAPACITY`.
     """
-    if steps.stage.is_shared and steps.placement.mesh is None:
+    if steps.stage.is_shared(state) and steps.placement.mesh is None:
         return _advance_apart(steps, state, previous, taken, length)
     chunk, kept = advance_together(steps, state, previous, taken, jnp.array(length))
+    if not chunk.healthy:
+        # The steps before the faulty one again, without it: cheaper than keeping a third state, or
+        # choosing between two, in every step.
+        good = jnp.array(int(chunk.length) - 1)
+        again, kept = advance_together(steps, state, previous, taken, good)
+        chunk = chunk._replace(state=again.state, previous=again.previous)
     # Cut on the host: on the device, every length would compile a new program.
     infos = jax.tree.map(lambda leaf: np.asarray(leaf)[: int(chunk.length)], chunk.infos)
     return Chunk(chunk.state, chunk.previous, infos, bool(chunk.healthy), list(kept))
@@ -134,6 +139,7 @@ _update = Program(_updated, 3, effort=1)
 
 class _Loop(NamedTuple):
     state: Any
+    """After the last step tried, whether or not it is healthy."""
     previous: Any
     infos: StepInfo
     """Leading axis `CAPACITY`; only the first `length` entries are valid."""
@@ -168,8 +174,8 @@ def advance_together(
             # Each step overwrites the slot of its stride; the last step of the stride remains.
             kept = kept.at[loop.state.step // thin - first // thin].set(moved.particles)
         loop = _Loop(
-            state=where(healthy, moved, loop.state),
-            previous=where(healthy, loop.state, loop.previous),
+            state=moved,
+            previous=loop.state,
             infos=jax.tree.map(lambda all_, one: all_.at[loop.length].set(one), loop.infos, info),
             length=loop.length + 1,
             healthy=healthy,

@@ -12,6 +12,7 @@ from nvgd._support.particle_groups import even_selection
 from nvgd._support.robust import (
     can_fit_scatter,
     coordinate_scales,
+    quick_coordinate_scales,
     student_scatter,
     typical_size,
 )
@@ -70,7 +71,7 @@ class Adaptive(AbstractCoordinates[AdaptiveState | NoSearch | None]):
     log(1 + |∇log p(u) + u|²/d) over the particles.
 
     With fewer than 1.25 particles per dimension the scatter cannot be estimated. Each coordinate is
-    then scaled by its median and robust standard deviation, without a driver. With minibatches no
+    then scaled by a robust centre and standard deviation, without a driver. With minibatches no
     driver is searched for, because noise would determine the result. Among more than 2,048
     particles, the search uses an evenly spaced selection.
 
@@ -116,7 +117,9 @@ class Adaptive(AbstractCoordinates[AdaptiveState | NoSearch | None]):
     def fit(self, particles, scores, state):
         """Fit the scatter, in the coordinates of the driver in use."""
         if state is None:
-            return DiagonalFrame(*coordinate_scales(particles))
+            has_few = not can_fit_scatter(*particles.shape)
+            scales = quick_coordinate_scales if has_few else coordinate_scales
+            return DiagonalFrame(*scales(particles))
         if isinstance(state, NoSearch):
             return AffineFrame.of(*student_scatter(particles, COARSE))
         expressed, _ = state.frame.express(particles, scores)

@@ -90,6 +90,11 @@ class AbstractDirection(eqx.Module, Generic[State]):
     def init(self, particles: Float[Array, "n d"], *, key: PRNGKeyArray) -> State:
         """State for the first fit; checks that the direction supports these particles."""
 
+    def trains(self, state: State) -> bool:
+        """Whether a fit from this state trains a network; as declared by default."""
+        del state
+        return self.capabilities.trains
+
     @abstractmethod
     def fit(
         self,

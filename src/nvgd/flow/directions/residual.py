@@ -1,16 +1,18 @@
 """NVGD in whitened coordinates: the score, a normal repulsion, and a network for the remainder."""
 
 import dataclasses
+from statistics import NormalDist
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.scipy.special import ndtri
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from nvgd._support.errors import InputError, check_kind
 from nvgd._support.particle_groups import by_group, first_of_groups, in_blocks
-from nvgd._support.robust import sums
+from nvgd._support.robust import can_fit_scatter
 from nvgd.flow.directions.base import AbstractDirection, Capabilities, Fit, norm_squared
 from nvgd.flow.directions.neural import Neural, NeuralState
 from nvgd.stein.divergences import choose_divergence, values_and_divergences
@@ -93,7 +95,7 @@ class Residual(AbstractDirection[ResidualState]):
         """A network that is zero everywhere, or the trainer's witness if it has one."""
         trainer, zero = self.trainer, jnp.zeros((), particles.dtype)
         if trainer.witness is None:
-            if particles.shape[1] > MOST_DIMENSIONS:
+            if particles.shape[1] > MOST_DIMENSIONS or not can_fit_scatter(*particles.shape):
                 return ResidualState(None, zero, zero, jnp.array(0))
             network = MLP(particles.shape[1], width=trainer.width, depth=trainer.depth, key=key)
             trainer = dataclasses.replace(trainer, witness=network.zeroed())
@@ -103,7 +105,8 @@ class Residual(AbstractDirection[ResidualState]):
     def fit(self, particles, scores, state, *, view, key):
         """Sum the three terms, of which the network is weighed and trained first."""
         del view
-        repulsion = normal_scores(particles)
+        has_few = not can_fit_scatter(*particles.shape)
+        repulsion = clipped_normal(particles) if has_few else normal_scores(particles)
         velocities = scores + repulsion
         inner_steps, weight = jnp.array(0), jnp.zeros((), particles.dtype)
         if state.network is not None:
@@ -147,6 +150,10 @@ class Residual(AbstractDirection[ResidualState]):
         state = state._replace(network=network, gain=gain, size=size)
         return part, state, inner_steps, weight
 
+    def trains(self, state):
+        """Unless there are too few particles for a network."""
+        return state.network is not None
+
     @property
     def capabilities(self):
         """No field, because ranks are defined at the particles only."""
@@ -183,6 +190,15 @@ def normal_scores(particles: Float[Array, "n d"]) -> Float[Array, "n d"]:
     return by_group(of_group, particles)
 
 
+def clipped_normal(particles: Float[Array, "n d"]) -> Float[Array, "n d"]:
+    """The coordinates themselves, clipped as far out as the quantiles of `normal_scores` go.
+
+    For many coordinates of few particles, whose ranks take longer than the gradient of a network.
+    """
+    largest = NormalDist().inv_cdf(1 - 0.5 / max(len(particles), 2))
+    return jnp.clip(particles, -largest, largest)
+
+
 def affine_discrepancy(
     particles: Float[Array, "n d"], scores: Float[Array, "n d"]
 ) -> Float[Array, ""]:
@@ -196,16 +212,23 @@ def affine_discrepancy(
     The witness is fitted to the particles of even index and evaluated at the others, and vice
     versa. The result is a lower bound of the discrepancy, about zero or below at convergence.
     """
-    halves = [(particles[first::2], scores[first::2]) for first in (0, 1)]
-    total = jnp.zeros((), particles.dtype)
-    for (fitted, fitted_scores), (held_out, held_out_scores) in (halves, halves[::-1]):
-        if not len(fitted):
-            return jnp.full((), jnp.nan, particles.dtype)
-        mean, mean_score = (sums(part) / len(part) for part in (fitted, fitted_scores))
-        away = fitted - mean
-        # The term 1/n shrinks the witness, which keeps it stable with very few particles.
-        variances = sums(away**2) / len(away) + 1 / len(particles)
-        slopes = (sums(away * fitted_scores) / len(away) + 1) / variances
-        values = slopes * (held_out - mean) + mean_score
-        total += jnp.sum(values * (held_out_scores - 0.5 * values) + slopes)
-    return total / len(particles)
+    num = len(particles)
+    if num < 2:
+        return jnp.full((), jnp.nan, particles.dtype)
+    is_even = np.arange(num) % 2 == 0
+    sizes = np.array([is_even.sum(), num - is_even.sum()])
+    average = jnp.asarray(np.stack([is_even, ~is_even]) / sizes[:, None], particles.dtype)
+    mean, mean_score = average @ particles, average @ scores
+    square = average @ particles**2
+    product = average @ (particles * scores)
+    # The term 1/n shrinks the witness, which keeps it stable with very few particles.
+    variances = square - mean**2 + 1 / num
+    slopes = (product - mean * mean_score + 1) / variances
+    # Means over the other half of fⱼsⱼ and fⱼ², from its moments: one pass over the particles.
+    shift = mean[::-1] - mean
+    with_score = slopes * (product[::-1] - mean * mean_score[::-1])
+    with_score += mean_score * mean_score[::-1]
+    squared = slopes**2 * (square[::-1] - mean[::-1] ** 2 + shift**2)
+    squared += 2 * slopes * mean_score * shift + mean_score**2
+    values = jnp.sum(with_score - 0.5 * squared + slopes, axis=1)
+    return jnp.asarray(sizes[::-1] / num, particles.dtype) @ values

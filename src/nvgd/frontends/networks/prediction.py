@@ -12,8 +12,8 @@ from jaxtyping import Array, PRNGKeyArray, PyTree
 
 from nvgd._support.compilation import compiled
 from nvgd._support.errors import check_count
-from nvgd.frontends.networks_density import BayesianNetwork
-from nvgd.frontends.networks_likelihoods import AbstractClasses, AbstractNumeric
+from nvgd.frontends.networks.density import BayesianNetwork
+from nvgd.frontends.networks.likelihood import AbstractClasses, AbstractNumeric
 
 # Networks × rows × outputs that are held at once, and the most rows.
 MOST_OUTPUTS, MOST_ROWS = 2**21, 1024

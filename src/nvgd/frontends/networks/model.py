@@ -7,9 +7,9 @@ import numpy as np
 from jaxtyping import Array
 
 from nvgd._support.errors import InputError, check_fraction
-from nvgd.frontends.networks_density import BayesianNetwork
-from nvgd.frontends.networks_prediction import predict_in_chunks
-from nvgd.frontends.networks_scaling import Scaling
+from nvgd.frontends.networks.density import BayesianNetwork
+from nvgd.frontends.networks.prediction import predict_in_chunks
+from nvgd.frontends.networks.scaling import Scaling
 from nvgd.targets.models import AbstractModel, Labels
 
 

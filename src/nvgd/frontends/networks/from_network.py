@@ -8,12 +8,13 @@ import numpy as np
 from jaxtyping import PyTree
 
 from nvgd._support.errors import InputError
-from nvgd.frontends.networks_density import BayesianNetwork
-from nvgd.frontends.networks_likelihoods import AbstractLikelihood, as_likelihood
-from nvgd.frontends.networks_model import NetworkModel, finite_rows
-from nvgd.frontends.networks_modules import Apply, output_shape, take_apart
-from nvgd.frontends.networks_priors import AbstractPrior, ParameterPrior, as_prior
-from nvgd.frontends.networks_scaling import Scaling
+from nvgd.frontends.networks.density import BayesianNetwork
+from nvgd.frontends.networks.likelihood import AbstractLikelihood
+from nvgd.frontends.networks.likelihoods import as_likelihood
+from nvgd.frontends.networks.model import NetworkModel, finite_rows
+from nvgd.frontends.networks.modules import Apply, output_shape, take_apart
+from nvgd.frontends.networks.priors import AbstractPrior, ParameterPrior, as_prior
+from nvgd.frontends.networks.scaling import Scaling
 from nvgd.targets.target import Target
 
 

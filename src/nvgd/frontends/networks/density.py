@@ -5,14 +5,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PRNGKeyArray, PyTree
 
-from nvgd.frontends.networks_likelihoods import (
-    LOG_NOISE_CENTRE,
-    LOG_NOISE_SPREAD,
-    AbstractLikelihood,
-)
-from nvgd.frontends.networks_modules import Apply
-from nvgd.frontends.networks_priors import ParameterPrior
-from nvgd.frontends.networks_scaling import Scaling
+from nvgd.frontends.networks.likelihood import AbstractLikelihood
+from nvgd.frontends.networks.modules import Apply
+from nvgd.frontends.networks.numeric_likelihoods import LOG_NOISE_CENTRE, LOG_NOISE_SPREAD
+from nvgd.frontends.networks.priors import ParameterPrior
+from nvgd.frontends.networks.scaling import Scaling
 
 
 class BayesianNetwork(eqx.Module):

@@ -1,91 +1,24 @@
-"""Likelihoods of networks: what the output of a network says about a target."""
+"""Likelihoods of targets that are numbers: normal with one or many noises, and Poisson."""
 
-from abc import abstractmethod
-from typing import Any, NamedTuple
+from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import gammaincc, gammaln, ndtr, xlogy
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array
 
-from nvgd._support.errors import InputError, check_choice, check_kind, check_positive
-from nvgd.frontends.networks_scaling import Scaling
-from nvgd.frontends.networks_targets import class_labels, real_targets
+from nvgd._support.errors import InputError, check_positive
+from nvgd.frontends.networks.likelihood import AbstractNumeric, Bound, Noise, Output
+from nvgd.frontends.networks.scaling import Scaling
+from nvgd.frontends.networks.target_checks import real_targets
 
 # Prior of the logarithm of a learned noise sd, in units of the targets' sd.
 LOG_NOISE_CENTRE, LOG_NOISE_SPREAD = -1.0, 1.0
 # Smallest sd of heteroscedastic noise, in the same units, and the output that means an sd of one.
 SMALLEST_NOISE, UNIT_OUTPUT = 1e-3, 0.5413
 LOG_2_PI = float(np.log(2 * np.pi))
-
-Output = Float[Array, "..."]
-Noise = Float[Array, "..."] | None
-
-
-class Bound(NamedTuple):
-    """A likelihood that knows the data's units, targets in those units, and the way back."""
-
-    likelihood: "AbstractLikelihood"
-    targets: np.ndarray
-    scaling: Scaling
-
-
-class AbstractLikelihood(eqx.Module):
-    """The distribution of one row's target given the output of a network for this row.
-
-    `noise` is the likelihood's own parameter, None if it has none.
-    """
-
-    @abstractmethod
-    def bind(self, targets: np.ndarray, *, standardise: bool) -> Bound:
-        """Check the targets and adapt to their units."""
-
-    @abstractmethod
-    def output_shape(self, targets: np.ndarray, found: tuple[int, ...]) -> tuple[int, ...]:
-        """The shape to which an output of shape `found` is brought before it is used."""
-
-    @abstractmethod
-    def log_likelihood(self, output: Output, noise: Noise, target: Array) -> Array:
-        """Log likelihood of a target."""
-
-    @abstractmethod
-    def draw(self, key: PRNGKeyArray, output: Output, noise: Noise) -> Array:
-        """A new target."""
-
-    def noise_shape(self, targets: np.ndarray) -> tuple[int, ...] | None:
-        """Shape of the likelihood's own parameter; None if it has none."""
-        del targets
-
-
-class AbstractNumeric(AbstractLikelihood):
-    """Targets that are numbers: predictions have means, variances and quantiles."""
-
-    @abstractmethod
-    def moments(self, output: Output, noise: Noise) -> tuple[Array, Array]:
-        """Mean and variance of the target."""
-
-    @abstractmethod
-    def cumulative(self, output: Output, noise: Noise, value: Array) -> Array:
-        """Probability of targets up to `value`."""
-
-    @property
-    def is_discrete(self) -> bool:
-        """Whether targets are whole numbers."""
-        return False
-
-
-class AbstractClasses(AbstractLikelihood):
-    """Targets that are classes: predictions are probabilities."""
-
-    @abstractmethod
-    def probabilities(self, output: Output) -> Array:
-        """Probability of every class; of class 1 alone if there are two and one output."""
-
-    @abstractmethod
-    def entropy(self, probabilities: Array) -> Array:
-        """Entropy in nats."""
 
 
 class Gaussian(AbstractNumeric):
@@ -232,94 +165,6 @@ class Poisson(AbstractNumeric):
     def is_discrete(self):
         """Counts."""
         return True
-
-
-class Categorical(AbstractClasses):
-    """Classes 0 … K−1, with one logit per class."""
-
-    def bind(self, targets, *, standardise):
-        """Check that targets are whole numbers from 0."""
-        del standardise
-        return Bound(self, class_labels(targets), Scaling.none())
-
-    def output_shape(self, targets, found):
-        """K numbers, for K of at least the number of labels in the data."""
-        num_labels = int(targets.max()) + 1
-        num_classes = found[0] if len(found) == 1 and found[0] >= num_labels else num_labels
-        return (num_classes,)
-
-    def log_likelihood(self, output, noise, target):
-        """Log probability of the label."""
-        return jax.nn.log_softmax(output)[target]
-
-    def probabilities(self, output):
-        """Softmax."""
-        return jax.nn.softmax(output)
-
-    def entropy(self, probabilities):
-        """−Σ p log p."""
-        return -jnp.sum(xlogy(probabilities, probabilities))
-
-    def draw(self, key, output, noise):
-        """Labels."""
-        return jax.random.categorical(key, output)
-
-
-class Bernoulli(AbstractClasses):
-    """Two classes, 0 and 1, with one logit; or several such targets per row."""
-
-    def bind(self, targets, *, standardise):
-        """Check that targets are 0 or 1."""
-        del standardise
-        targets = real_targets(targets)
-        if not np.isin(targets, (0, 1)).all():
-            raise InputError(
-                "y must hold 0 and 1 only for the Bernoulli likelihood, got "
-                f"{targets[~np.isin(targets, (0, 1))][0]}; more classes need "
-                'likelihood="categorical".'
-            )
-        return Bound(self, targets.astype(np.dtype(jnp.zeros(()).dtype)), Scaling.none())
-
-    def output_shape(self, targets, found):
-        """As the target of one row."""
-        del found
-        return targets.shape[1:]
-
-    def log_likelihood(self, output, noise, target):
-        """y·logit − log(1 + exp(logit))."""
-        return jnp.sum(target * output - jax.nn.softplus(output))
-
-    def probabilities(self, output):
-        """Probability of 1."""
-        return jax.nn.sigmoid(output)
-
-    def entropy(self, probabilities):
-        """−p log p − (1 − p) log(1 − p)."""
-        rest = 1.0 - probabilities
-        return -jnp.sum(xlogy(probabilities, probabilities) + xlogy(rest, rest))
-
-    def draw(self, key, output, noise):
-        """0 or 1."""
-        drawn = jax.random.bernoulli(key, jax.nn.sigmoid(output))
-        return drawn.astype(output.dtype)
-
-
-LIKELIHOODS: dict[str, type[AbstractLikelihood]] = {
-    "gaussian": Gaussian,
-    "heteroscedastic": Heteroscedastic,
-    "poisson": Poisson,
-    "categorical": Categorical,
-    "bernoulli": Bernoulli,
-}
-
-
-def as_likelihood(likelihood: AbstractLikelihood | str) -> AbstractLikelihood:
-    """A likelihood of this name with its defaults, or the given one."""
-    if isinstance(likelihood, str):
-        check_choice("likelihood", likelihood, LIKELIHOODS)
-        return LIKELIHOODS[likelihood]()
-    check_kind("likelihood", likelihood, AbstractLikelihood, "networks.Gaussian(noise=0.1)")
-    return likelihood
 
 
 def _mean_and_sd(output: Output) -> tuple[Array, Array]:

@@ -1,0 +1,1 @@
+"""Neural networks as targets: a posterior over the parameters of any network."""

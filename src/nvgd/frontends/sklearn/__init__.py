@@ -1,0 +1,1 @@
+"""Bayesian networks with the interface of scikit-learn."""
