@@ -1,13 +1,15 @@
 """MkDocs hook: execute `docs/tutorials/*.py` as notebooks and add them to the site as pages.
 
 A tutorial is a notebook kept as text (jupytext, `py:percent`). Executed notebooks are kept in
-`.cache/tutorials` and run again only if the tutorial, the library or `requirements.lock` changed.
+`.cache/tutorials` and run again only if the tutorial, the library, `requirements.lock` or the look of
+the figures (`tools/matplotlibrc`) changed.
 """
 
 import base64
 import hashlib
 import itertools
 import logging
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -22,6 +24,7 @@ from traitlets.config import Config
 
 ROOT = Path(__file__).resolve().parent.parent
 CACHE = ROOT / ".cache" / "tutorials"
+FIGURE_STYLE = ROOT / "tools" / "matplotlibrc"
 SECONDS_PER_CELL = 600
 IMAGES = {"image/png": "png", "image/gif": "gif"}
 
@@ -30,7 +33,8 @@ log = logging.getLogger("mkdocs.hooks.tutorials")
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Replace every tutorial's source by its page, its figures and its notebook."""
-    known = _digest([*sorted((ROOT / "src").rglob("*.py")), ROOT / "requirements.lock"])
+    sources = sorted((ROOT / "src").rglob("*.py"))
+    known = _digest([*sources, ROOT / "requirements.lock", FIGURE_STYLE])
     for source in [file for file in files if _is_tutorial(file)]:
         files.remove(source)
         page = Path(source.src_uri)
@@ -63,7 +67,7 @@ def executed(path: Path, known: str) -> nbformat.NotebookNode:
         config=Config(KernelManager={"transport": "ipc"}),
     )
     try:
-        client.execute()
+        client.execute(env={**os.environ, "MATPLOTLIBRC": str(FIGURE_STYLE)})
     except CellExecutionError as error:
         raise PluginError(f"{path.name} failed:\n{error}") from error
     CACHE.mkdir(parents=True, exist_ok=True)
