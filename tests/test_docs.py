@@ -26,15 +26,26 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.rglob("*.md"
 SNIPPETS = {page: re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL) for page in PAGES}
 # Home has the README's first snippet, which runs once.
 ON_ITS_OWN = [page for page in PAGES if page != DOCS / "index.md" and SNIPPETS[page]]
-MODULES = ("coordinates", "densities", "directions", "metrics", "movers", "stein")
+MODULES = (
+    "coordinates",
+    "densities",
+    "directions",
+    "metrics",
+    "movers",
+    "networks",
+    "sklearn",
+    "stein",
+)
 
 
 def public_names():
-    """Every public name, as a user writes it, except for the modules."""
+    """Every public name once, as a user writes it, except for the modules."""
     homes = [nvgd, *(importlib.import_module(f"nvgd.{module}") for module in MODULES)]
     for home in homes:
         for name in home.__all__:
-            if not inspect.ismodule(getattr(home, name)):
+            found = getattr(home, name)
+            is_alias = home is not nvgd and getattr(nvgd, name, None) is found
+            if not inspect.ismodule(found) and not is_alias:
                 yield f"{home.__name__}.{name}"
 
 
