@@ -33,7 +33,7 @@ test-quick: $(READY)
 
 # Tutorials that have not changed are not executed again (.cache/tutorials).
 docs: $(READY)
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --site-dir site
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --site-dir site
 	@echo "The site is in site/: open site/index.html."
 
 graph: $(READY)

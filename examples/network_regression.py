@@ -26,11 +26,13 @@ def main() -> None:
     for low, high, shade in ((0.05, 0.95, 0.2), (0.25, 0.75, 0.3)):
         label = f"{round(100 * (high - low))} % of new values"
         low, high = found.quantiles[low], found.quantiles[high]
-        axes.fill_between(grid, low, high, color="C0", alpha=shade, linewidth=0, label=label)
-    axes.plot(grid, found.mean, color="C0", label="mean of all networks")
+        axes.fill_between(grid, low, high, color="#D55E00", alpha=shade, linewidth=0, label=label)
+    axes.plot(grid, found.mean, color="#D55E00", label="mean of all networks")
     noise = np.sqrt(found.aleatoric)
-    axes.plot(grid, found.mean + noise, "C1--", linewidth=1, label="± noise (aleatoric sd)")
-    axes.plot(grid, found.mean - noise, "C1--", linewidth=1)
+    axes.plot(
+        grid, found.mean + noise, "--", color="#0072B2", linewidth=1, label="± noise (aleatoric sd)"
+    )
+    axes.plot(grid, found.mean - noise, "--", color="#0072B2", linewidth=1)
     axes.plot(x, y, "k.", markersize=4, label="data")
     axes.set(xlabel="x", ylabel="y", xlim=(-8, 8), ylim=(-3, 3))
     axes.legend(loc="upper left", fontsize=8, ncols=2)

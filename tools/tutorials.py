@@ -1,13 +1,15 @@
 """MkDocs hook: execute `docs/tutorials/*.py` as notebooks and add them to the site as pages.
 
 A tutorial is a notebook kept as text (jupytext, `py:percent`). Executed notebooks are kept in
-`.cache/tutorials` and run again only if the tutorial, the library or `requirements.lock` changed.
+`.cache/tutorials` and run again only if the tutorial, the library, `requirements.lock` or
+`tools/matplotlibrc`, the style of the figures, changed.
 """
 
 import base64
 import hashlib
 import itertools
 import logging
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -22,6 +24,7 @@ from traitlets.config import Config
 
 ROOT = Path(__file__).resolve().parent.parent
 CACHE = ROOT / ".cache" / "tutorials"
+FIGURE_STYLE = ROOT / "tools" / "matplotlibrc"
 SECONDS_PER_CELL = 600
 IMAGES = {"image/png": "png", "image/gif": "gif"}
 
@@ -30,7 +33,8 @@ log = logging.getLogger("mkdocs.hooks.tutorials")
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Replace every tutorial's source by its page, its figures and its notebook."""
-    known = _digest([*sorted((ROOT / "src").rglob("*.py")), ROOT / "requirements.lock"])
+    sources = sorted((ROOT / "src").rglob("*.py"))
+    known = _digest([*sources, ROOT / "requirements.lock", FIGURE_STYLE])
     for source in [file for file in files if _is_tutorial(file)]:
         files.remove(source)
         page = Path(source.src_uri)
@@ -63,9 +67,13 @@ def executed(path: Path, known: str) -> nbformat.NotebookNode:
         config=Config(KernelManager={"transport": "ipc"}),
     )
     try:
-        client.execute()
+        client.execute(env={**os.environ, "MATPLOTLIBRC": str(FIGURE_STYLE)})
     except CellExecutionError as error:
         raise PluginError(f"{path.name} failed:\n{error}") from error
+    for cell in notebook.cells:
+        if cell.cell_type == "code":
+            # Progress bars and warnings of the machine, which are not for the reader.
+            cell.outputs = [out for out in cell.outputs if out.get("name") != "stderr"]
     CACHE.mkdir(parents=True, exist_ok=True)
     for old in CACHE.glob(f"{path.stem}-*.ipynb"):
         old.unlink()
@@ -81,7 +89,7 @@ def markdown(notebook: nbformat.NotebookNode, directory: str) -> str:
             parts.append(cell.source)
             continue
         parts.append(f"```python\n{cell.source}\n```")
-        for is_text, outputs in itertools.groupby(_shown(cell), _is_text):
+        for is_text, outputs in itertools.groupby(cell.outputs, _is_text):
             if is_text:
                 text = "".join(
                     output.get("text") or output.data["text/plain"] for output in outputs
@@ -107,11 +115,6 @@ def _digest(paths: list[Path], start: str = "") -> str:
     return hashlib.sha256(start.encode() + contents).hexdigest()[:16]
 
 
-def _shown(cell: nbformat.NotebookNode) -> Iterator[nbformat.NotebookNode]:
-    """Outputs for the reader; progress bars and warnings of the machine go to standard error."""
-    return (output for output in cell.outputs if output.get("name") != "stderr")
-
-
 def _is_text(output: nbformat.NotebookNode) -> bool:
     return _image_kind(output) is None and "text/html" not in output.get("data", {})
 
@@ -122,7 +125,7 @@ def _image_kind(output: nbformat.NotebookNode) -> str | None:
 
 def _images(notebook: nbformat.NotebookNode) -> Iterator[tuple[str, bytes]]:
     for cell in notebook.cells:
-        for output in _shown(cell) if cell.cell_type == "code" else ():
+        for output in cell.outputs if cell.cell_type == "code" else ():
             kind = _image_kind(output)
             if kind is not None:
                 yield IMAGES[kind], base64.b64decode(output.data[kind])

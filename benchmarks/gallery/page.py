@@ -64,6 +64,7 @@ def write_gallery(
         for i, name in enumerate(entries)
     )
     body = (
+        '<p class="soft"><a href="../index.html">nvgd</a></p>'
         f"<h1>{TITLE}</h1>"
         f"<p>{num_particles} particles, {num_steps} steps, one gradient per particle and step. "
         "NVGD is the library's default and has nothing to tune; SVGD and Langevin dynamics are "

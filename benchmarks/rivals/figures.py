@@ -17,7 +17,7 @@ COLOURS = {
     "nvgd.NVGD.paper": palette.NVGD_PAPER,
     "nvgd.SVGD": palette.SVGD,
     "nvgd.ULA": palette.LANGEVIN,
-    "BlackJAX SVGD": palette.tint(palette.SVGD, 0.45),
+    "BlackJAX SVGD": palette.tint(palette.SVGD, -0.45),
     "NumPyro SteinVI": palette.STEINVI,
     "BlackJAX NUTS": palette.NUTS,
 }

@@ -73,8 +73,8 @@ print("NVGD         ", nvgd.metrics.energy_distance(posterior.particles, exact))
 print("exact sample ", nvgd.metrics.energy_distance(same_size, exact))
 
 # %% [markdown]
-# The particles are *closer* to the target than an independent sample of the same size, because particles of a flow are spread
-# more evenly.
+# The particles are *closer* to the target than an independent sample of the same size: one state of every chain is returned,
+# and they are chosen so that together they are spread evenly.
 #
 # ## Other methods in the same frame
 #
@@ -82,13 +82,16 @@ print("exact sample ", nvgd.metrics.energy_distance(same_size, exact))
 
 # %%
 figure, panels = plt.subplots(1, 3, figsize=(9, 3), sharex=True, sharey=True, layout="constrained")
-for panel, method in zip(panels, [nvgd.NVGD(), nvgd.SVGD(0.1), nvgd.ULA(0.01)], strict=True):
+methods = [nvgd.NVGD(), nvgd.SVGD(0.1), nvgd.ULA(0.01)]
+for number, (panel, method) in enumerate(zip(panels, methods, strict=True)):
     with_method = nvgd.sample(funnel.log_density, method, dim=2, num_steps=1000)
     distance = nvgd.metrics.energy_distance(with_method.particles, exact)
     panel.contour(first, second, density, levels, colors="0.8", linestyles="-")
-    panel.scatter(*with_method.particles.T, s=5)
+    panel.scatter(*with_method.particles.T, s=5, color=f"C{number}")
     panel.set(xlim=(-9, 9), ylim=(-14, 14), xlabel="x₁")
     panel.set_title(f"{type(method).__name__}, energy distance {distance:.3f}", fontsize="medium")
+panels[0].set_ylabel("x₂")
+plt.show()
 
 # %% [markdown]
 # **Next:** [two modes](two_modes.md).

@@ -88,4 +88,4 @@ particles, error = len(posterior.particles), posterior.density_error
 print(f"{steps} steps of {particles} particles, {rows:,} rows, error {error:.1g} nats")
 
 # %% [markdown]
-# **Next:** [a funnel, seen as a film](funnel.md).
+# **Next:** [a Bayesian network, from scikit-learn](bayesian_network.md).

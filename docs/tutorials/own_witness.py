@@ -91,7 +91,7 @@ plt.show()
 posterior = nvgd.sample(log_density, nvgd.NVGD(witness=Radial(jax.random.key(0))), dim=dim)
 away = distances(posterior.draws["x"])
 print(f"distance {away.mean():.2f} ± {away.std():.2f}   (truth 4.00 ± 0.50)")
-print(posterior.diagnose().verdict)
+print(posterior.diagnose())
 
 # %% [markdown]
 # **Next:** [devices and interruptions](devices.md).

@@ -56,13 +56,13 @@ import arviz as az
 import matplotlib.pyplot as plt
 
 data = posterior.to_arviz()
-print(az.summary(data, var_names=["intercept", "slope", "scale"]))
+print(az.summary(data, var_names=["intercept", "slope", "scale"]).to_string())
 
 # %% [markdown]
 # ArviZ's plots take it as it is. Every particle is a chain, so there are 256 of them: combine them where a plot would draw each.
 
 # %%
-az.plot_forest(data, var_names=["slope", "scale", "freedom"], combined=True)
+az.plot_forest(data, var_names=["slope", "scale", "freedom"], combined=True, figsize=(7, 3))
 plt.show()
 
 # %% [markdown]

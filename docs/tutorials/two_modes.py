@@ -32,23 +32,24 @@ print(posterior.diagnose().verdict)
 #
 # ## A mode that nobody has found
 #
-# Now all particles start next to the left mode, in a target whose modes are much further apart.
+# Now all particles start next to the left mode, in a target whose modes are twice as far apart.
 
 # %%
 distant = nvgd.densities.GaussianMixture(
-    means=[[-12.0, 0.0], [12.0, 0.0]], weights=[0.3, 0.7], scales=[0.5, 1.0]
+    means=[[-8.0, 0.0], [8.0, 0.0]], weights=[0.3, 0.7], scales=[0.5, 1.0]
 )
-start = nvgd.Jittered(jnp.array([-12.0, 0.0]), scale=0.5)
+start = nvgd.Jittered(jnp.array([-8.0, 0.0]), scale=0.5)
 missed = nvgd.sample(distant.log_density, dim=2, initial=start)
 print("share in the right mode:", share_on_the_right(missed), "(truth 0.7)")
 print(missed.diagnose().verdict)
 
 # %% [markdown]
 # The verdict cannot see a mode without particles: scores contain no information about it. No diagnostic of a single run can. What
-# helps is to **start wide**, and to compare runs from **other starts**:
+# helps is to **start wide**, and to compare runs from **other starts**: `num_replicates` draws new starts from the same
+# distribution and repeats the run.
 
 # %%
-wide = nvgd.Jittered(jnp.zeros(2), scale=12.0)
+wide = nvgd.Jittered(jnp.zeros(2), scale=8.0)
 found = nvgd.sample(distant.log_density, dim=2, initial=wide)
 print("share in the right mode:", round(share_on_the_right(found), 3), "(truth 0.7)")
 print(found.diagnose(num_replicates=2).verdict)
@@ -68,7 +69,8 @@ panels[0].set(ylabel="x₂")
 plt.show()
 
 # %% [markdown]
-# In more than about ten dimensions, separate modes are hard for every sampler; [several modes](../how-to/several-modes.md) lists
+# A wide start is no guarantee either: the further apart the modes, the likelier it is that one is lost on the way. In more than about
+# ten dimensions, separate modes are hard for every sampler. [Several modes](../how-to/several-modes.md) lists
 # what helps.
 #
 # **Next:** [the evidence of two models](evidence.md).

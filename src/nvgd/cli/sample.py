@@ -30,6 +30,7 @@ from nvgd.posterior.summary import MAX_ROWS
 from nvgd.running.sampling import sample
 from nvgd.targets.target import Target
 
+REPORT = "report.html"
 # Largest number of steps between two frames of the report's animation.
 FRAME_EVERY = 25
 
@@ -55,9 +56,9 @@ class Sample:
     num_particles: int | None = None
     """Number of particles; if omitted, 256, or 100 in more than 200 dimensions."""
     num_steps: int | Literal["auto"] | None = None
-    """Number of steps, with one gradient per particle and step; auto: until the chains have mixed,
-    or the particles have come to rest. If omitted, auto for nvgd, 1,000 for svgd, ula and models
-    with minibatches."""
+    """Number of steps, with one gradient per particle and step; auto: until the chains have mixed
+    (nvgd) or the particles have come to rest (svgd, ula). If omitted, auto for nvgd, 1,000 for svgd
+    and ula."""
     max_steps: int | None = None
     """Limit for --num-steps auto; 10,000 if omitted."""
     num_replicates: int = 0
@@ -164,13 +165,13 @@ def _write_results(command: Sample, posterior: Posterior, frames: Frames) -> Non
         write_atomically(out / "diagnosis.json", lambda path: path.write_text(data + "\n"))
         settings = {**dataclasses.asdict(command), "version": __version__}
         film = frames.film(posterior)
-        write_report(out / "report.html", posterior, summary, diagnosis, settings, film)
+        write_report(out / REPORT, posterior, summary, diagnosis, settings, film)
         write_figures(posterior, out)
     except KeyboardInterrupt:
         raise KeyboardInterrupt(
             "interrupted after the last step; the same command writes the rest of the results."
         ) from None
-    print(f"\nResults written to {out}.")
+    print(f"\nResults written to {out}: open {out / REPORT}.")
 
 
 def _devices(command: Sample) -> Devices:

@@ -223,7 +223,8 @@ class Covertype(ClassificationExperiment):
         """Accuracy and log likelihood over steps; means and deviations against the reference."""
         import matplotlib.pyplot as plt
 
-        figure, panels = plt.subplots(1, 4, figsize=(17, 3.9), layout="constrained")
+        figure, panels = plt.subplots(2, 2, figsize=(10, 7.4), layout="constrained")
+        panels = panels.ravel()
         self.draw_curves(rows, panels[:2], ("accuracy", "log_likelihood"))
         mean, deviation = (arrays[f"{REFERENCE}/{name}"] for name in ("mean", "sd"))
         # Reversed, so that the default is drawn on top.
@@ -234,9 +235,12 @@ class Covertype(ClassificationExperiment):
             for axes, values in ((panels[2], errors), (panels[3], ratios)):
                 axes.scatter(deviation, values, s=13, color=self.colours[method], alpha=0.8, lw=0)
         panels[3].axhline(1, color=COLOURS[EXACT], linestyle="--", linewidth=1.2)
-        for axes, label in ((panels[2], "error of mean / sd"), (panels[3], "sd / reference sd")):
+        for axes, label in (
+            (panels[2], "error of the mean / sd"),
+            (panels[3], "sd / reference sd"),
+        ):
             axes.set(xscale="log", yscale="log", ylabel=label)
-            axes.set_xlabel("reference sd, one point per coordinate")
+            axes.set_xlabel("reference sd (one point per coordinate)")
             axes.spines[["top", "right"]].set_visible(False)
         return [save_figure(figure, directory / "covertype.png")]
 

@@ -19,7 +19,7 @@ from nvgd.evaluation.distances import Reference
 from nvgd.experiments.demo_figure import MethodResult, draw
 from nvgd.experiments.figures import end_of_flow, save_figure
 from nvgd.experiments.funnel_frames import Frame, take_frame
-from nvgd.experiments.funnel_measures import MEASURES, NUM_EXACT_SAMPLES, NUM_REFERENCE_DRAWS
+from nvgd.experiments.funnel_measures import IN_FIGURES, NUM_EXACT_SAMPLES, NUM_REFERENCE_DRAWS
 from nvgd.experiments.methods import DEFAULT, EXACT, LANGEVIN, PAPER, SLOW_LANGEVIN
 from nvgd.flow.methods import NVGD, SVGD, ULA
 from nvgd.flow.particle_flow import ParticleFlow
@@ -28,8 +28,6 @@ from nvgd.running.sampling import sample_or_interrupt
 
 # Points of the curves, and frames of the animation.
 NUM_FRAMES = 60
-# The headline, and the measure of the paper beside it.
-SHOWN = {name: MEASURES[name] for name in ("energy", "mmd")}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -111,7 +109,7 @@ def run(config: Demo) -> None:
     write_atomically(
         out / "demo.json", lambda path: path.write_text(_records(config, results, exact))
     )
-    save_figure(draw(results, exact, SHOWN), out / "demo.png")
+    save_figure(draw(results, exact, IN_FIGURES), out / "demo.png")
     print("Drawing the animation ...", flush=True)
     write_atomically(out / "demo.gif", lambda path: animate(frames, funnel, path))
     print(f"Wrote demo.png, demo.gif and demo.json to {out}.")
@@ -130,7 +128,7 @@ def _collect(runs: list[tuple[Posterior, float]]) -> MethodResult:
         steps=posteriors[0].metrics["step"][:length],
         curves={
             name: np.stack([posterior.metrics[name][:length] for posterior in posteriors])
-            for name in SHOWN
+            for name in IN_FIGURES
         },
         seconds=np.array([seconds for _, seconds in runs]),
         flow_until=end_of_flow(posteriors[0].stages),
@@ -158,7 +156,7 @@ def _summary(result: MethodResult) -> dict[str, np.ndarray]:
     """The quantities of the table, one value per run."""
     first = result.particles[:, :, 0]
     return {
-        **{label: result.curves[name][:, -1] for name, label in SHOWN.items()},
+        **{label: result.curves[name][:, -1] for name, label in IN_FIGURES.items()},
         "mean of x₁": first.mean(axis=1),
         "sd of x₁": first.std(axis=1),
     }

@@ -16,7 +16,7 @@ from matplotlib.quiver import Quiver
 from nvgd.evaluation.densities import Funnel
 from nvgd.experiments.figures import curve, mark_exact, staged_band
 from nvgd.experiments.funnel_frames import DEPTH, Frame, arrow_grid
-from nvgd.experiments.funnel_measures import MEASURES
+from nvgd.experiments.funnel_measures import IN_FIGURES
 from nvgd.experiments.methods import COLOURS, EXACT, PAPER, SEQUENTIAL
 from nvgd.experiments.records import Rows
 from nvgd.posterior.palette import tint
@@ -34,9 +34,9 @@ ARROW, LONGEST, KEY = 1.2, 1.5, 1
 
 
 def curves(rows: Rows, methods: Iterable[str], num_steps: int) -> Figure:
-    """All measures over steps, mean and standard deviation over runs (the paper's Figure 3)."""
-    figure, panels = plt.subplots(1, 3, figsize=(13, 4.3), layout="constrained")
-    for axes, (name, label) in zip(panels, MEASURES.items(), strict=True):
+    """Distances over steps, mean and standard deviation over runs (the paper's Figure 3)."""
+    figure, panels = plt.subplots(1, 2, figsize=(10, 4.3), layout="constrained")
+    for axes, (name, label) in zip(panels, IN_FIGURES.items(), strict=True):
         late = []
         for method in methods:
             steps, values = curve(rows, method, name)
@@ -49,13 +49,16 @@ def curves(rows: Rows, methods: Iterable[str], num_steps: int) -> Figure:
             late.append(values.mean(axis=0)[len(steps) // 20 :].max())
         _, exact = curve(rows, EXACT, name)
         mark_exact(axes, exact[0])
-        low = -0.02 if name == "mmd" else 0
         axes.set(
-            xlabel="step",
-            ylabel=label,
+            xlabel="step (one gradient per particle)",
+            ylabel=f"{label} (lower is better)",
             xlim=(0, num_steps),
-            ylim=(low, 1.05 * max(late)),
         )
+        if name == "mmd":
+            # An unbiased estimate can be negative.
+            axes.set_ylim(-0.02, 1.05 * max(late))
+        else:
+            axes.set_yscale("log")
         axes.spines[["top", "right"]].set_visible(False)
     handles, labels = panels[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside upper center", ncols=5, frameon=False)

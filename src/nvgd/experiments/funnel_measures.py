@@ -16,6 +16,8 @@ NUM_REFERENCE_DRAWS = 5000
 NUM_EXACT_SAMPLES = 20
 # The energy distance comes first: it sees the neck of the funnel, which MMD² with h = 1 does not.
 MEASURES = {"energy": "energy distance", "mmd": "MMD²", "ks": "KS distance of x₁"}
+# In figures: the headline, and the paper's measure beside it.
+IN_FIGURES = {name: MEASURES[name] for name in ("energy", "mmd")}
 # Decimal places in tables.
 DIGITS = {"energy": 3, "mmd": 4, "ks": 3}
 

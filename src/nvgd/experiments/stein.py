@@ -138,23 +138,26 @@ class Stein(Experiment):
         del arrays
         import matplotlib.pyplot as plt
 
-        figure, (left, right) = plt.subplots(1, 2, figsize=(9.5, 3.6), layout="constrained")
+        figure, (left, right) = plt.subplots(1, 2, figsize=(10, 3.8), layout="constrained")
+        optima = {r["task"]: r["optimum"] for r in rows if "optimum" in r}
         for method in METHODS:
             curves = [r for r in rows if r["method"] == method and "step" in r]
             tasks = sorted({r["task"] for r in curves})
             steps = np.array([r["step"] for r in curves if r["task"] == tasks[0]])
             for axes, name in ((left, "discrepancy"), (right, "relative_error")):
-                values = [[r[name] for r in curves if r["task"] == task] for task in tasks]
-                band(axes, steps, np.array(values), COLOURS[method], method)
-        for name, colour, style in (
-            ("optimum", COLOURS[EXACT], "--"),
-            ("kernelised", COLOURS["SVGD"], "-"),
-        ):
-            level = np.mean([r[name] for r in rows if name in r])
-            left.axhline(level, color=colour, linestyle=style, label=name)
-        left.set(ylabel="Stein discrepancy", ylim=(0, None))
+                values = np.array(
+                    [[r[name] for r in curves if r["task"] == task] for task in tasks]
+                )
+                if axes is left:
+                    values /= np.array([[optima[task]] for task in tasks])
+                band(axes, steps, values, COLOURS[method], method)
+        kernelised = np.mean([r["kernelised"] / r["optimum"] for r in rows if "optimum" in r])
+        left.axhline(float(kernelised), color=COLOURS["SVGD"], label="kernel (SVGD)")
+        left.axhline(1, color=COLOURS[EXACT], linestyle="--", label="optimum")
+        left.set(ylabel="Stein discrepancy / optimum", ylim=(0, 1.06))
         right.set(ylabel="relative error of the field", yscale="log")
-        left.legend(frameon=False)
+        handles, labels = left.get_legend_handles_labels()
+        figure.legend(handles, labels, loc="outside upper center", ncols=len(labels), frameon=False)
         for axes in (left, right):
             axes.set(xlabel="training step", xlim=(0, self.num_steps))
             axes.spines[["top", "right"]].set_visible(False)

@@ -13,6 +13,7 @@ from nvgd.experiments.base import Arrays, Experiment, Report, Task, run_label
 from nvgd.experiments.figures import band, save_figure
 from nvgd.experiments.funnel_measures import (
     DIGITS,
+    IN_FIGURES,
     MEASURES,
     funnel_measures,
     measure_exact_samples,
@@ -25,7 +26,7 @@ from nvgd.flow.stage import StageState
 from nvgd.running.sampling import sample_or_interrupt
 
 # Dimensions in the table; the figure shows all of them.
-SHOWN = (2, 5, 10, 20, 30, 40)
+IN_TABLE = (2, 5, 10, 20, 30, 40)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -118,7 +119,7 @@ class Sweep(Experiment):
         """All measures in some of the dimensions."""
         del arrays
         lines = [["d", "", *MEASURES.values(), "sd of x₁"]]
-        for dim in (d for d in SHOWN if d <= self.max_dim):
+        for dim in (d for d in IN_TABLE if d <= self.max_dim):
             in_dim = [row for row in rows if row["task"].startswith(f"{dim}/")]
             for method in (*self.flows(), EXACT):
                 cells = [
@@ -131,17 +132,18 @@ class Sweep(Experiment):
         return markdown(lines)
 
     def draw(self, rows: Rows, arrays: Arrays, directory: Path) -> list[Path]:
-        """Every measure over the dimension."""
+        """The distances over the dimension."""
         del arrays
         import matplotlib.pyplot as plt
 
         dims = list(range(2, self.max_dim + 1))
-        figure, panels = plt.subplots(1, 3, figsize=(13, 3.9), layout="constrained")
-        for axes, (name, label) in zip(panels, MEASURES.items(), strict=True):
+        figure, panels = plt.subplots(1, 2, figsize=(10, 4.2), layout="constrained")
+        for axes, (name, label) in zip(panels, IN_FIGURES.items(), strict=True):
             for method in (*self.flows(), EXACT):
                 values = np.array([self._values(rows, dim, method, name) for dim in dims]).T
                 band(axes, np.array(dims), values, COLOURS[method], method)
-            axes.set(xlabel="dimension", ylabel=label, xlim=(2, max(self.max_dim, 3)))
+            axes.set(xlabel="dimension of the funnel", ylabel=f"{label} (lower is better)")
+            axes.set_xlim(2, max(self.max_dim, 3))
             # Values span orders of magnitude, and MMD² can be negative.
             if name == "mmd":
                 axes.set_yscale("symlog", linthresh=0.01)
@@ -149,5 +151,6 @@ class Sweep(Experiment):
             else:
                 axes.set_yscale("log")
             axes.spines[["top", "right"]].set_visible(False)
-        panels[0].legend(frameon=False)
+        handles, labels = panels[0].get_legend_handles_labels()
+        figure.legend(handles, labels, loc="outside upper center", ncols=len(labels), frameon=False)
         return [save_figure(figure, directory / "sweep.png")]

@@ -172,7 +172,7 @@ class SVGD(ParticleFlow):
 
     Examples:
         >>> ring = nvgd.densities.Ring()
-        >>> posterior = nvgd.sample(ring.log_density, nvgd.SVGD(0.1), dim=2, num_steps=200)
+        >>> posterior = nvgd.sample(ring.log_density, nvgd.SVGD(0.1), dim=2, num_steps=50)
         >>> posterior.particles.shape
         (256, 2)
     """

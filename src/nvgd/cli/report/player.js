@@ -51,6 +51,8 @@ class Panel {
     pen.clip();
     pen.fillStyle = this.css(this.colour);
     pen.globalAlpha = 0.75;
+    // Smaller dots in the small panels of a phone.
+    const size = Math.min(2.8, 1.1 + width / 250);
     const [, number, scalars] = film.shape;
     for (let i = 0; i < number; i += 1) {
       const row = (k * number + i) * scalars;
@@ -59,7 +61,7 @@ class Panel {
       const y = scalars > 1 ? film.codes[row + this.up] : (LARGEST * i) / Math.max(number - 1, 1);
       if (x === OUTSIDE || y === OUTSIDE) continue;
       pen.beginPath();
-      pen.arc(left + (x / LARGEST) * inner, edge + (1 - y / LARGEST) * tall, 2.8, 0, 2 * Math.PI);
+      pen.arc(left + (x / LARGEST) * inner, edge + (1 - y / LARGEST) * tall, size, 0, 2 * Math.PI);
       pen.fill();
     }
     pen.restore();

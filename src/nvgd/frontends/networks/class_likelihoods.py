@@ -12,7 +12,20 @@ from nvgd.frontends.networks.target_checks import class_labels, real_targets
 
 
 class Categorical(AbstractClasses):
-    """Classes 0 … K−1, with one logit per class."""
+    """Classes 0 … K−1, with one logit per class.
+
+    Examples:
+        >>> X = np.linspace(-1, 1, 40)[:, None]
+        >>> y = np.arange(40) % 3
+        >>> target = nvgd.from_network(
+        ...     lambda weights, row: row @ weights,
+        ...     data=(X, y),
+        ...     parameters=jnp.zeros((1, 3)),
+        ...     likelihood=nvgd.networks.Categorical(),
+        ... )
+        >>> target.dim
+        3
+    """
 
     def bind(self, targets, *, standardise):
         """Check that targets are whole numbers from 0."""
@@ -43,7 +56,20 @@ class Categorical(AbstractClasses):
 
 
 class Bernoulli(AbstractClasses):
-    """Two classes, 0 and 1, with one logit; or several such targets per row."""
+    """Two classes, 0 and 1, with one logit; or several such targets per row.
+
+    Examples:
+        >>> X = np.linspace(-1, 1, 40)[:, None]
+        >>> y = np.arange(40) % 2
+        >>> target = nvgd.from_network(
+        ...     lambda weights, row: row @ weights,
+        ...     data=(X, y),
+        ...     parameters=jnp.zeros((1, 1)),
+        ...     likelihood=nvgd.networks.Bernoulli(),
+        ... )
+        >>> target.dim
+        1
+    """
 
     def bind(self, targets, *, standardise):
         """Check that targets are 0 or 1."""

@@ -27,6 +27,18 @@ class Gaussian(AbstractNumeric):
     Arguments:
         noise: its standard deviation, in units of the targets, a number or one per output. Learned
             if omitted: its logarithm, in units of the targets' standard deviation, is N(−1, 1).
+
+    Examples:
+        >>> X = np.linspace(-1, 1, 40)[:, None]
+        >>> y = X[:, 0] ** 2
+        >>> target = nvgd.from_network(
+        ...     lambda weights, row: row @ weights,
+        ...     data=(X, y),
+        ...     parameters=jnp.zeros((1, 1)),
+        ...     likelihood=nvgd.networks.Gaussian(noise=0.1),
+        ... )
+        >>> target.dim
+        1
     """
 
     noise: Array | None = None
@@ -82,6 +94,18 @@ class Heteroscedastic(AbstractNumeric):
 
     For targets with k columns, the network has 2k outputs: k means, then k numbers r, with
     sd = softplus(r + .54) in units of the targets' standard deviation.
+
+    Examples:
+        >>> X = np.linspace(-1, 1, 40)[:, None]
+        >>> y = X[:, 0] ** 2
+        >>> target = nvgd.from_network(
+        ...     lambda weights, row: row @ weights,
+        ...     data=(X, y),
+        ...     parameters=jnp.zeros((1, 2)),
+        ...     likelihood=nvgd.networks.Heteroscedastic(),
+        ... )
+        >>> target.dim
+        2
     """
 
     def bind(self, targets, *, standardise):
@@ -120,6 +144,18 @@ class Poisson(AbstractNumeric):
 
     Arguments:
         rate: that mean; taken from the targets.
+
+    Examples:
+        >>> X = np.linspace(-1, 1, 40)[:, None]
+        >>> y = np.arange(40) // 10
+        >>> target = nvgd.from_network(
+        ...     lambda weights, row: row @ weights,
+        ...     data=(X, y),
+        ...     parameters=jnp.zeros((1, 1)),
+        ...     likelihood=nvgd.networks.Poisson(),
+        ... )
+        >>> target.dim
+        1
     """
 
     rate: Array = eqx.field(default=1.0, converter=jnp.asarray)

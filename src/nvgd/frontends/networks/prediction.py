@@ -37,6 +37,17 @@ class Prediction:
             of label and parameters, in nats.
         samples: draws of y, one per network, with axes (network, row, …); None if not wanted.
         log_likelihood: log predictive density of the `y` passed to `predict`; None without.
+
+    Examples:
+        >>> X = np.linspace(-1, 1, 40)[:, None]
+        >>> target = nvgd.from_network(
+        ...     lambda weights, row: row @ weights,
+        ...     data=(X, X[:, 0] ** 2),
+        ...     parameters=jnp.zeros((1, 1)),
+        ... )
+        >>> posterior = nvgd.sample(target, nvgd.ULA(1e-3), num_particles=20, num_steps=20)
+        >>> posterior.predict(X)
+        Prediction(40 rows, quantiles 0.05, 0.5, 0.95, 20 samples per row)
     """
 
     mean: np.ndarray

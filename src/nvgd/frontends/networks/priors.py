@@ -67,6 +67,18 @@ class Normal(AbstractNormal):
 
     Arguments:
         scale: factor on all standard deviations.
+
+    Examples:
+        >>> X = np.linspace(-1, 1, 40)[:, None]
+        >>> y = X[:, 0] ** 2
+        >>> target = nvgd.from_network(
+        ...     lambda weights, row: row @ weights,
+        ...     data=(X, y),
+        ...     parameters=jnp.zeros((1, 1)),
+        ...     prior=nvgd.networks.Normal(scale=0.5),
+        ... )
+        >>> target.dim
+        2
     """
 
 
@@ -75,6 +87,18 @@ class Laplace(AbstractPrior):
 
     Arguments:
         scale: factor on all standard deviations.
+
+    Examples:
+        >>> X = np.linspace(-1, 1, 40)[:, None]
+        >>> y = X[:, 0] ** 2
+        >>> target = nvgd.from_network(
+        ...     lambda weights, row: row @ weights,
+        ...     data=(X, y),
+        ...     parameters=jnp.zeros((1, 1)),
+        ...     prior=nvgd.networks.Laplace(scale=0.5),
+        ... )
+        >>> target.dim
+        2
     """
 
     def log_density(self, standardised):
@@ -93,6 +117,18 @@ class Hierarchical(AbstractNormal):
 
     Arguments:
         scale: factor on all standard deviations.
+
+    Examples:
+        >>> X = np.linspace(-1, 1, 40)[:, None]
+        >>> y = X[:, 0] ** 2
+        >>> target = nvgd.from_network(
+        ...     lambda weights, row: row @ weights,
+        ...     data=(X, y),
+        ...     parameters=jnp.zeros((1, 1)),
+        ...     prior=nvgd.networks.Hierarchical(scale=0.5),
+        ... )
+        >>> target.dim
+        3
     """
 
     @property

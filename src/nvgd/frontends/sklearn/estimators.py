@@ -29,8 +29,8 @@ class BayesianNetworkRegressor(RegressorMixin, BayesianNetworkEstimator):
             function of the row. Both are learned.
         prior: as for `nvgd.from_network`.
         num_particles: number of networks.
-        batch_size: rows per step; "auto" for an eighth of the rows, but 16 to 128 of them; None for
-            all.
+        batch_size: rows per step; "auto" for an eighth of the rows, at least 16 and at most 128;
+            None for all.
         max_steps: gradient steps of every network.
         early_stopping: whether to hold out rows and to stop once their log likelihood has not
             improved in `patience` rounds of a fifth of `max_steps`; the best round is kept. "auto"
@@ -45,6 +45,14 @@ class BayesianNetworkRegressor(RegressorMixin, BayesianNetworkEstimator):
         posterior_: the `Posterior` of the fit, not stored in files or pickles.
         validation_scores_: mean log likelihood of the held-out rows after every round.
         n_iter_: number of steps taken.
+
+    Examples:
+        >>> from sklearn.pipeline import make_pipeline
+        >>> from sklearn.preprocessing import PolynomialFeatures
+        >>> from nvgd.sklearn import BayesianNetworkRegressor
+        >>> model = make_pipeline(PolynomialFeatures(), BayesianNetworkRegressor((20,)))
+        >>> model.get_params()["bayesiannetworkregressor__num_particles"]
+        100
     """
 
     def __init__(
@@ -118,6 +126,14 @@ class BayesianNetworkClassifier(ClassifierMixin, BayesianNetworkEstimator):
 
     Labels may be numbers or strings. Parameters and attributes are those of
     `BayesianNetworkRegressor` without `noise`; `classes_` are the labels.
+
+    Examples:
+        >>> from sklearn.pipeline import make_pipeline
+        >>> from sklearn.preprocessing import PolynomialFeatures
+        >>> from nvgd.sklearn import BayesianNetworkClassifier
+        >>> model = make_pipeline(PolynomialFeatures(), BayesianNetworkClassifier((20,)))
+        >>> model.get_params()["bayesiannetworkclassifier__num_particles"]
+        100
     """
 
     def fit(self, X, y) -> "BayesianNetworkClassifier":

@@ -1,4 +1,4 @@
-"""Whether many chains have mixed: each one has been everywhere, and in the tails."""
+"""Mixing of many chains: R-hat of values, and of indicators of the tails."""
 
 from typing import NamedTuple
 

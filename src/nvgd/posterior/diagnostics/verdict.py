@@ -1,6 +1,7 @@
 """Verdict on a run from its checks, with a reason and advice."""
 
 import dataclasses
+import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
@@ -15,6 +16,9 @@ Verdict = Literal[
 # Parts of the status of a run that was stopped from outside, at particles that are good.
 INTERRUPTED = "stopped by Ctrl-C"
 RAISED = "raised an error"
+
+# Columns of the sentences, as text; the table below them is often as wide.
+WIDTH = 96
 
 # With fewer particles, deviations of identities cannot be distinguished from noise.
 MIN_PARTICLES = 8
@@ -78,7 +82,8 @@ class Diagnosis:
         return rows
 
     def __repr__(self) -> str:
-        parts = [f"{self.verdict}: {self.reason}", self.advice, *self.cautions]
+        sentences = [f"{self.verdict}: {self.reason}", self.advice, *self.cautions]
+        parts = [textwrap.fill(text, WIDTH, break_long_words=False) for text in sentences]
         if self.checks:
             parts += ["", align([("", "value", "expected", ""), *self.rows()])]
         return "\n".join(parts)
