@@ -113,7 +113,9 @@ class CorrectionLeg(AbstractLeg):
         """A new subsample at the beginning of a round."""
         if not target.is_noisy or not self.begins(active):
             return active.subsample
-        return subsample(target, active.state.particles, seed, self._most_batches)
+        # A noisy flow leaves the particles too far apart; after a first round, that is no excuse.
+        or_all = active.kind == self.kind
+        return subsample(target, active.state.particles, seed, self._most_batches, or_all=or_all)
 
     def enter(self, target, active, subsample, key):
         """Begin a round from the particles; the round in progress ends where this leg does."""
