@@ -26,6 +26,8 @@ from nvgd._support.tables import align
 NVGD, FLOW = "NVGD", "NVGD, flow alone"
 # Draws of which the energy distance is measured.
 NUM_DRAWS = 4000
+# Steps of each of the four chains of a reference, in whitened coordinates.
+NUM_WARMUP, NUM_KEPT = 500, 1000
 
 Record = dict[str, Any]
 
@@ -68,7 +70,8 @@ def run(options: argparse.Namespace) -> list[Record]:
         if not tasks:
             continue
         model = MODELS[name]()
-        made = reference(model.posterior(), reference_directory(options.cache_dir))
+        directory = reference_directory(options.cache_dir)
+        made = reference(model.posterior(), directory, NUM_WARMUP, NUM_KEPT)
         if made.r_hat > 1.01:
             print(f"{name}: left out, since R-hat of its reference is {made.r_hat:.3g}.")
             continue

@@ -6,29 +6,14 @@ import numpy as np
 from jax.scipy.special import gammaln
 
 from benchmarks.minibatches.model import Easier, MinibatchModel
-
-
-def _normal(x, scale=1.0):
-    return -0.5 * jnp.sum((x / scale) ** 2)
-
-
-def _features(rng, num_rows, num_columns, correlation=0.5):
-    common = rng.normal(size=(num_rows, 1))
-    own = rng.normal(size=(num_rows, num_columns))
-    return np.sqrt(correlation) * common + np.sqrt(1 - correlation) * own
-
-
-def _single(**rows):
-    return {
-        n: x.astype(np.float32) if x.dtype.kind == "f" else x.astype(np.int32)
-        for n, x in rows.items()
-    }
+from benchmarks.minibatches.models_held_out import HELD_OUT
+from benchmarks.minibatches.simulation import features, groups, normal, single
 
 
 def logistic():
     """Logistic regression, correlated features."""
     rng = np.random.default_rng(1)
-    x = _features(rng, 40_000, 9)
+    x = features(rng, 40_000, 9)
     logits = 0.5 + x @ rng.normal(size=9)
     y = rng.random(len(x)) < 1 / (1 + np.exp(-logits))
 
@@ -37,18 +22,18 @@ def logistic():
         return row["y"] * logit - jnp.logaddexp(0.0, logit)
 
     def prior(theta):
-        return _normal(theta["slopes"]) + _normal(theta["intercept"], 5.0)
+        return normal(theta["slopes"]) + normal(theta["intercept"], 5.0)
 
     example = {"intercept": np.zeros(()), "slopes": np.zeros(9)}
     return MinibatchModel(
-        "logistic", logistic.__doc__, prior, likelihood, _single(x=x, y=y * 1.0), example
+        "logistic", logistic.__doc__, prior, likelihood, single(x=x, y=y * 1.0), example
     )
 
 
 def poisson():
     """Poisson regression with a log link."""
     rng = np.random.default_rng(2)
-    x = _features(rng, 30_000, 7, 0.3)
+    x = features(rng, 30_000, 7, 0.3)
     slopes = 0.4 * rng.normal(size=7)
     y = rng.poisson(np.exp(1.0 + x @ slopes))
 
@@ -57,18 +42,18 @@ def poisson():
         return row["y"] * log_rate - jnp.exp(log_rate)
 
     def prior(theta):
-        return _normal(theta["slopes"]) + _normal(theta["intercept"], 5.0)
+        return normal(theta["slopes"]) + normal(theta["intercept"], 5.0)
 
     example = {"intercept": np.zeros(()), "slopes": np.zeros(7)}
     return MinibatchModel(
-        "poisson", poisson.__doc__, prior, likelihood, _single(x=x, y=y * 1.0), example
+        "poisson", poisson.__doc__, prior, likelihood, single(x=x, y=y * 1.0), example
     )
 
 
 def student_t():
     """Linear regression with Student-t errors of unknown scale and degrees of freedom."""
     rng = np.random.default_rng(3)
-    x = _features(rng, 20_000, 10)
+    x = features(rng, 20_000, 10)
     y = x @ rng.normal(size=10) + 0.7 * rng.standard_t(3, size=len(x))
 
     def likelihood(theta, row):
@@ -81,21 +66,19 @@ def student_t():
 
     def prior(theta):
         return (
-            _normal(theta["slopes"], 5.0)
-            + _normal(theta["log_scale"])
-            + _normal(theta["log_df"] - 1)
+            normal(theta["slopes"], 5.0) + normal(theta["log_scale"]) + normal(theta["log_df"] - 1)
         )
 
     example = {"log_df": np.zeros(()), "log_scale": np.zeros(()), "slopes": np.zeros(10)}
     return MinibatchModel(
-        "student_t", student_t.__doc__, prior, likelihood, _single(x=x, y=y), example
+        "student_t", student_t.__doc__, prior, likelihood, single(x=x, y=y), example
     )
 
 
 def rare_events():
     """Logistic regression with about 60 events in 50,000 rows."""
     rng = np.random.default_rng(4)
-    x = _features(rng, 50_000, 5, 0.2)
+    x = features(rng, 50_000, 5, 0.2)
     y = rng.random(len(x)) < 1 / (1 + np.exp(7.5 - x @ np.array([0.8, -0.5, 0.3, 0.0, 0.6])))
 
     def likelihood(theta, row):
@@ -103,18 +86,18 @@ def rare_events():
         return row["y"] * logit - jnp.logaddexp(0.0, logit)
 
     def prior(theta):
-        return _normal(theta["slopes"], 2.0) + _normal(theta["intercept"], 10.0)
+        return normal(theta["slopes"], 2.0) + normal(theta["intercept"], 10.0)
 
     example = {"intercept": np.zeros(()), "slopes": np.zeros(5)}
     return MinibatchModel(
-        "rare_events", rare_events.__doc__, prior, likelihood, _single(x=x, y=y * 1.0), example
+        "rare_events", rare_events.__doc__, prior, likelihood, single(x=x, y=y * 1.0), example
     )
 
 
 def multinomial():
     """Multinomial logistic regression, four classes, 104 parameters."""
     rng = np.random.default_rng(5)
-    x = np.concatenate([np.ones((20_000, 1)), _features(rng, 20_000, 25, 0.3)], axis=1)
+    x = np.concatenate([np.ones((20_000, 1)), features(rng, 20_000, 25, 0.3)], axis=1)
     logits = x @ (0.5 * rng.normal(size=(26, 4)))
     y = np.argmax(logits + rng.gumbel(size=logits.shape), axis=1)
 
@@ -122,27 +105,16 @@ def multinomial():
         return jax.nn.log_softmax(row["x"] @ theta["weights"])[row["y"]]
 
     def prior(theta):
-        return _normal(theta["weights"])
+        return normal(theta["weights"])
 
     return MinibatchModel(
         "multinomial",
         multinomial.__doc__,
         prior,
         likelihood,
-        _single(x=x, y=y),
+        single(x=x, y=y),
         {"weights": np.zeros((26, 4))},
     )
-
-
-def _groups(rng, num_groups, smallest, num_rows):
-    """Group of every row; sizes from `smallest` in geometric progression."""
-    largest = 2 * num_rows / num_groups
-    while True:
-        sizes = np.geomspace(smallest, largest, num_groups)
-        if sizes.sum() >= num_rows:
-            break
-        largest *= 1.1
-    return rng.choice(num_groups, size=num_rows, p=sizes / sizes.sum())
 
 
 def _centred(easier):
@@ -158,8 +130,8 @@ def _log_volume(easier):
 def hierarchical_logistic():
     """Logistic regression, 40 groups of six to a thousand rows, centred."""
     rng = np.random.default_rng(6)
-    group = _groups(rng, 40, 6, 15_000)
-    x = _features(rng, 15_000, 3, 0.2)
+    group = groups(rng, 40, 6, 15_000)
+    x = features(rng, 15_000, 3, 0.2)
     effects = -1.5 + 0.8 * rng.normal(size=40)
     logits = effects[group] + x @ np.array([0.5, -0.3, 0.2])
     y = rng.random(len(x)) < 1 / (1 + np.exp(-logits))
@@ -170,9 +142,9 @@ def hierarchical_logistic():
 
     def prior(theta):
         scale = jnp.exp(theta["log_scale"])
-        spread = _normal(theta["effects"] - theta["mean"], scale) - 40 * theta["log_scale"]
-        hyper = _normal(theta["mean"], 2.0) - 0.5 * scale**2 + theta["log_scale"]
-        return spread + hyper + _normal(theta["slopes"])
+        spread = normal(theta["effects"] - theta["mean"], scale) - 40 * theta["log_scale"]
+        hyper = normal(theta["mean"], 2.0) - 0.5 * scale**2 + theta["log_scale"]
+        return spread + hyper + normal(theta["slopes"])
 
     example = {
         "effects": np.zeros(40),
@@ -185,7 +157,7 @@ def hierarchical_logistic():
         hierarchical_logistic.__doc__,
         prior,
         likelihood,
-        _single(x=x, y=y * 1.0, group=group),
+        single(x=x, y=y * 1.0, group=group),
         example,
         easier=Easier(_centred, _log_volume),
     )
@@ -194,8 +166,8 @@ def hierarchical_logistic():
 def hierarchical_normal():
     """Normal responses in 20 groups, three slopes, centred, 26 parameters."""
     rng = np.random.default_rng(7)
-    group = _groups(rng, 20, 5, 20_000)
-    x = _features(rng, 20_000, 3, 0.2)
+    group = groups(rng, 20, 5, 20_000)
+    x = features(rng, 20_000, 3, 0.2)
     effects = -1.0 + 0.3 * rng.normal(size=20)
     y = effects[group] + x @ np.array([0.5, -0.3, 0.2]) + 1.5 * rng.normal(size=len(x))
 
@@ -206,9 +178,9 @@ def hierarchical_normal():
 
     def prior(theta):
         scale = jnp.exp(theta["log_scale"])
-        spread = _normal(theta["effects"] - theta["mean"], scale) - 20 * theta["log_scale"]
-        hyper = _normal(theta["mean"], 2.0) - 0.5 * scale**2 + theta["log_scale"]
-        return spread + hyper + _normal(theta["slopes"]) + _normal(theta["log_noise"])
+        spread = normal(theta["effects"] - theta["mean"], scale) - 20 * theta["log_scale"]
+        hyper = normal(theta["mean"], 2.0) - 0.5 * scale**2 + theta["log_scale"]
+        return spread + hyper + normal(theta["slopes"]) + normal(theta["log_noise"])
 
     example = {
         "effects": np.zeros(20),
@@ -222,7 +194,7 @@ def hierarchical_normal():
         hierarchical_normal.__doc__,
         prior,
         likelihood,
-        _single(x=x, y=y, group=group),
+        single(x=x, y=y, group=group),
         example,
         easier=Easier(_centred, _log_volume),
     )
@@ -247,14 +219,14 @@ def raw_units():
 
     def prior(theta):
         return (
-            _normal(theta["slopes"])
-            + _normal(theta["intercept"], 100.0)
-            + _normal(theta["log_noise"], 3.0)
+            normal(theta["slopes"])
+            + normal(theta["intercept"], 100.0)
+            + normal(theta["log_noise"], 3.0)
         )
 
     example = {"intercept": np.zeros(()), "log_noise": np.zeros(()), "slopes": np.zeros(5)}
     return MinibatchModel(
-        "raw_units", raw_units.__doc__, prior, likelihood, _single(x=x, y=y), example
+        "raw_units", raw_units.__doc__, prior, likelihood, single(x=x, y=y), example
     )
 
 
@@ -280,10 +252,10 @@ def mixture():
 
     def prior(theta):
         return (
-            _normal(theta["low"], 3.0)
-            + _normal(theta["log_gap"])
-            + _normal(theta["log_sds"])
-            + _normal(theta["logit"], 1.5)
+            normal(theta["low"], 3.0)
+            + normal(theta["log_gap"])
+            + normal(theta["log_sds"])
+            + normal(theta["logit"], 1.5)
         )
 
     example = {
@@ -292,13 +264,13 @@ def mixture():
         "logit": np.zeros(()),
         "low": np.zeros(()),
     }
-    return MinibatchModel("mixture", mixture.__doc__, prior, likelihood, _single(y=y), example)
+    return MinibatchModel("mixture", mixture.__doc__, prior, likelihood, single(y=y), example)
 
 
 def network():
     """Two-layer network of 49 weights whose units have distinct priors."""
     rng = np.random.default_rng(10)
-    n, units = 10_000, 12
+    n, units = 5_000, 12
     x = rng.uniform(-2, 2, size=(n, 2))
     y = np.sin(1.5 * x[:, 0]) * np.cos(x[:, 1]) + 0.3 * rng.normal(size=n)
     angles = np.linspace(0, np.pi, units, endpoint=False)
@@ -312,7 +284,7 @@ def network():
         return -0.5 * ((row["y"] - hidden @ theta["outer"] - theta["constant"]) / 0.3) ** 2
 
     def prior(theta):
-        return sum(_normal(leaf) for leaf in jax.tree.leaves(theta))
+        return sum(normal(leaf) for leaf in jax.tree.leaves(theta))
 
     example = {
         "constant": np.zeros(()),
@@ -320,14 +292,14 @@ def network():
         "offsets": np.zeros(units),
         "outer": np.zeros(units),
     }
-    return MinibatchModel("network", network.__doc__, prior, likelihood, _single(x=x, y=y), example)
+    return MinibatchModel("network", network.__doc__, prior, likelihood, single(x=x, y=y), example)
 
 
 def negative_binomial():
     """Negative binomial regression with unknown dispersion, skewed features."""
     rng = np.random.default_rng(11)
     n = 25_000
-    x = np.concatenate([_features(rng, n, 4), rng.exponential(size=(n, 2)) - 1], axis=1)
+    x = np.concatenate([features(rng, n, 4), rng.exponential(size=(n, 2)) - 1], axis=1)
     mean = np.exp(0.3 + x @ np.array([0.4, -0.3, 0.2, 0.0, 0.3, -0.2]))
     y = rng.poisson(mean * rng.gamma(0.7, 1 / 0.7, n))
 
@@ -340,9 +312,9 @@ def negative_binomial():
 
     def prior(theta):
         return (
-            _normal(theta["slopes"])
-            + _normal(theta["intercept"], 3.0)
-            + _normal(theta["log_size"], 2.0)
+            normal(theta["slopes"])
+            + normal(theta["intercept"], 3.0)
+            + normal(theta["log_size"], 2.0)
         )
 
     example = {"intercept": np.zeros(()), "log_size": np.zeros(()), "slopes": np.zeros(6)}
@@ -351,7 +323,7 @@ def negative_binomial():
         negative_binomial.__doc__,
         prior,
         likelihood,
-        _single(x=x, y=y * 1.0),
+        single(x=x, y=y * 1.0),
         example,
     )
 
@@ -360,7 +332,7 @@ def zero_inflated():
     """Zero-inflated Poisson regression with covariates in both parts."""
     rng = np.random.default_rng(12)
     n = 20_000
-    x = _features(rng, n, 3, 0.4)
+    x = features(rng, n, 3, 0.4)
     is_zero = rng.random(n) < 1 / (1 + np.exp(0.5 - 0.8 * x[:, 0]))
     y = np.where(is_zero, 0, rng.poisson(np.exp(0.8 + x @ np.array([0.3, -0.2, 0.1]))))
 
@@ -373,19 +345,19 @@ def zero_inflated():
         return jnp.where(row["y"] == 0, at_zero, positive)
 
     def prior(theta):
-        return _normal(theta["zero"], 2.0) + _normal(theta["rate"], 2.0)
+        return normal(theta["zero"], 2.0) + normal(theta["rate"], 2.0)
 
     example = {"rate": np.zeros(4), "zero": np.zeros(4)}
     return MinibatchModel(
-        "zero_inflated", zero_inflated.__doc__, prior, likelihood, _single(x=x, y=y * 1.0), example
+        "zero_inflated", zero_inflated.__doc__, prior, likelihood, single(x=x, y=y * 1.0), example
     )
 
 
 def non_centred():
     """Poisson counts in 30 groups of very unequal size, non-centred."""
     rng = np.random.default_rng(13)
-    group = _groups(rng, 30, 3, 15_000)
-    x = _features(rng, 15_000, 2, 0.2)
+    group = groups(rng, 30, 3, 15_000)
+    x = features(rng, 15_000, 2, 0.2)
     effects = 0.6 * rng.normal(size=30)
     y = rng.poisson(np.exp(0.2 + effects[group] + x @ np.array([0.3, -0.2])))
 
@@ -396,8 +368,8 @@ def non_centred():
 
     def prior(theta):
         scale = jnp.exp(theta["log_scale"])
-        hyper = _normal(theta["mean"], 2.0) - 0.5 * scale**2 + theta["log_scale"]
-        return hyper + _normal(theta["effects"]) + _normal(theta["slopes"])
+        hyper = normal(theta["mean"], 2.0) - 0.5 * scale**2 + theta["log_scale"]
+        return hyper + normal(theta["effects"]) + normal(theta["slopes"])
 
     example = {
         "effects": np.zeros(30),
@@ -410,7 +382,7 @@ def non_centred():
         non_centred.__doc__,
         prior,
         likelihood,
-        _single(x=x, y=y * 1.0, group=group),
+        single(x=x, y=y * 1.0, group=group),
         example,
     )
 
@@ -429,5 +401,6 @@ BUILDERS = (
     negative_binomial,
     zero_inflated,
     non_centred,
+    *HELD_OUT,
 )
 MODELS = {build.__name__: build for build in BUILDERS}

@@ -38,11 +38,13 @@ class Reference:
     effective_size: float
     """Smallest effective sample size over the coordinates, before thinning."""
     num_divergent: int
+    num_kept: int = NUM_KEPT
+    """Draws of each chain, before thinning."""
 
     @property
     def is_trusted(self) -> bool:
         """R-hat below 1.01, more than 1000 effective draws, and hardly any divergence."""
-        few_divergent = self.num_divergent <= MOST_DIVERGENT * NUM_CHAINS * NUM_KEPT
+        few_divergent = self.num_divergent <= MOST_DIVERGENT * NUM_CHAINS * self.num_kept
         return self.r_hat < 1.01 and self.effective_size > 1000 and few_divergent
 
 
@@ -51,11 +53,24 @@ def reference_directory(path: Path | None = None) -> Path:
     return output_directory(cache_directory() / "posteriors" if path is None else path)
 
 
-def reference(posterior: BenchmarkPosterior, directory: Path) -> Reference:
-    """The posterior's reference, made on first use and then read from `directory`."""
+def reference(
+    posterior: BenchmarkPosterior,
+    directory: Path,
+    num_warmup: int = NUM_WARMUP,
+    num_kept: int = NUM_KEPT,
+) -> Reference:
+    """The posterior's reference, made on first use and then read from `directory`.
+
+    Arguments:
+        num_warmup, num_kept: steps of each of NUTS's four chains; `num_kept` is a multiple of 1000.
+    """
     path = directory / f"{posterior.name}.npz"
     if not path.is_file():
-        made = _exact(posterior) if posterior.draw is not None else _nuts(posterior)
+        made = (
+            _exact(posterior)
+            if posterior.draw is not None
+            else _nuts(posterior, num_warmup, num_kept)
+        )
         fields = {**dataclasses.asdict(made), "draws": made.draws.astype(np.float32)}
         write_atomically(path, lambda file: np.savez(file, allow_pickle=False, **fields))
     with np.load(path, allow_pickle=False) as stored:
@@ -65,6 +80,7 @@ def reference(posterior: BenchmarkPosterior, directory: Path) -> Reference:
             r_hat=float(stored["r_hat"]),
             effective_size=float(stored["effective_size"]),
             num_divergent=int(stored["num_divergent"]),
+            num_kept=int(stored.get("num_kept", NUM_KEPT)),
         )
     if made.draws.shape != (NUM_DRAWS, posterior.dim):
         raise InputError(
@@ -80,20 +96,22 @@ def _exact(posterior: BenchmarkPosterior) -> Reference:
     return Reference(draws, "exact", *_checks(draws.reshape(NUM_CHAINS, -1, posterior.dim)), 0)
 
 
-def _nuts(posterior: BenchmarkPosterior) -> Reference:
+def _nuts(posterior: BenchmarkPosterior, num_warmup: int, num_kept: int) -> Reference:
     """Chains of ever shorter steps, until hardly any transition diverges."""
     made = None
     for target_accept in TARGET_ACCEPT:
-        chains, num_divergent = _chains(posterior, target_accept)
-        thinned = chains[:, :: NUM_CHAINS * NUM_KEPT // NUM_DRAWS].reshape(-1, posterior.dim)
-        made = Reference(thinned, "NUTS", *_checks(chains), num_divergent)
+        chains, num_divergent = _chains(posterior, target_accept, num_warmup, num_kept)
+        thinned = chains[:, :: NUM_CHAINS * num_kept // NUM_DRAWS].reshape(-1, posterior.dim)
+        made = Reference(thinned, "NUTS", *_checks(chains), num_divergent, num_kept)
         if made.is_trusted:
             break
     assert made is not None
     return made
 
 
-def _chains(posterior: BenchmarkPosterior, target_accept: float) -> tuple[np.ndarray, int]:
+def _chains(
+    posterior: BenchmarkPosterior, target_accept: float, num_warmup: int, num_kept: int
+) -> tuple[np.ndarray, int]:
     """Chains (c, n, d) in the posterior's coordinates, and how many transitions diverged."""
     from numpyro.infer import MCMC, NUTS  # pyright: ignore[reportMissingImports]
 
@@ -106,8 +124,8 @@ def _chains(posterior: BenchmarkPosterior, target_accept: float) -> tuple[np.nda
         )
         mcmc = MCMC(
             kernel,
-            num_warmup=NUM_WARMUP,
-            num_samples=NUM_KEPT,
+            num_warmup=num_warmup,
+            num_samples=num_kept,
             num_chains=NUM_CHAINS,
             chain_method="sequential",
             progress_bar=False,

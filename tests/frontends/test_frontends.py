@@ -15,6 +15,7 @@ import pymc as pm
 import pytest
 from numpyro_models import eight_schools
 from pymc_models import FEATURES, VALUES, regression
+from scipy.stats import norm
 
 import nvgd
 from nvgd.densities import Gaussian
@@ -195,21 +196,33 @@ def discrete():
     return model
 
 
-def minibatched():
+def minibatched(**options):
     with pm.Model() as model:
         mean = pm.Normal("mean", 0.0, 1.0)
         batch: Any = pm.Minibatch
-        pm.Normal("x", mean, 1.0, observed=batch(VALUES, batch_size=5), total_size=30)
+        pm.Normal("x", mean, 1.0, observed=batch(VALUES, batch_size=7), **options)
     return model
 
 
 @pytest.mark.xdist_group("pymc")
+def test_pymc_minibatches_have_the_log_density_of_all_rows():
+    """Rows that PyMC would draw become minibatches; the last batch of an epoch may be short."""
+    target = nvgd.from_pymc(minibatched(total_size=30))
+    assert (target.batch_size, target.num_rows) == (7, 30)
+    at = np.array([[0.4], [-1.0]], np.float32)
+    expected = norm.logpdf(at) + norm.logpdf(VALUES, at).sum(axis=1, keepdims=True)
+    assert np.allclose(target.on_all_data(jnp.asarray(at)).log_densities, expected[:, 0], rtol=1e-5)
+
+
+@pytest.mark.xdist_group("pymc")
+@pytest.mark.filterwarnings("ignore:total_size not provided")
 @pytest.mark.parametrize(
     ("build", "message"),
     [
         (nothing_free, "has no latent variable to sample"),
         (discrete, "discrete latent variables cannot .* kind is discrete: sum it out"),
-        (minibatched, "pymc.Minibatch, as x uses it"),
+        (minibatched, "x uses pymc.Minibatch without total_size: pass total_size="),
+        (lambda: minibatched(total_size=60), r"got lengths \[30\], total_size \[60\]"),
         (lambda: regression(VALUES[:20]), r"length that it says they have\? .*20.*30"),
         (lambda: 3, r"model must be a pymc\.Model, got 3"),
     ],

@@ -100,6 +100,9 @@ def test_compilation_is_shown_with_its_seconds(terminal, ticks):
                 seen.append(terminal.last)
         ticks.pass_seconds(1)
         assert terminal.last.startswith("flow:   0%|")
+        with progress.working("reading all 5,000 rows"):
+            ticks.pass_seconds(2)
+            assert terminal.last.startswith("reading all 5,000 rows, 2 s:   0%|")
     for second, line in enumerate(seen, start=1):
         assert line.startswith(f"compiling the flow, {second} s:   0%|")
         assert line.endswith(f"0/1000 [00:0{second}<?]")

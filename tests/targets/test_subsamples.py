@@ -7,7 +7,9 @@ import pytest
 
 import nvgd
 from nvgd._support.errors import DataOrderWarning
+from nvgd.running import rounds
 from nvgd.targets import subsamples
+from nvgd.targets.other_modes import other_modes
 from nvgd.targets.row_passes import log_densities
 from nvgd.targets.subsamples import can_subsample, density_error, leaves_behind, subsample
 from nvgd.targets.target import evaluate
@@ -200,22 +202,37 @@ def test_a_mode_that_was_left_behind_is_noticed():
     assert not subsample(target, jnp.concatenate([one, one[:, ::-1]]), 0).is_usable
     # Particles that were only too far apart have left nothing behind.
     assert not leaves_behind(target, jnp.array([-3.0, 3.0]) + 0.5 * noise, one)
+    # If a few particles are in the other mode, only all rows stand for themselves at both.
+    few = jnp.where((jnp.arange(64) % 8 == 0)[:, None], one[:, ::-1], one)
+    found = subsample(target, few, 0)
+    assert len(found.rows.weight) == 4000
+    values = evaluate(found.target(target), few).log_densities
+    assert density_error(target, few, values) < 0.01
+    # Climbs from the starts find the mode that no particle is in.
+    others = other_modes(target, np.asarray(noise), one, 0)
+    assert others is not None
+    np.testing.assert_allclose(others.positions, [[3.0, -3.0]], atol=0.1)
+    joined = others.joined(one)
+    assert np.mean(joined[:, 0] > 0) == pytest.approx(others.shares[0], abs=0.05)
+    assert other_modes(target, np.asarray(noise), jnp.asarray(joined), 0) is None
 
 
 def test_a_run_without_a_usable_subsample_returns_to_its_flow(monkeypatch, tmp_path):
     monkeypatch.setattr(subsamples, "LARGEST_ERROR", 0.0)
+    monkeypatch.setattr(subsamples, "MOST_ROWS_AT_ONCE", 0)
+    monkeypatch.setattr(rounds, "MOST_RETURNS", 2)
     target = make_target(make_rows(3000), 16)
     flow = nvgd.NVGD(width=8, max_inner_steps=1)
     options = {"num_particles": 40, "progress": False}
     with pytest.warns(nvgd.NotConvergedWarning, match="no subsample of the 3000 rows"):
         posterior = nvgd.sample(target, flow, **options)
     assert posterior.chains is None
-    assert [stage.kind for stage in posterior.stages] == ["flow", "corrections", "flow"]
-    assert posterior.num_steps == 1200
+    assert [stage.kind for stage in posterior.stages] == 2 * ["flow", "corrections"] + ["flow"]
+    assert posterior.num_steps == 2000
     assert np.abs(posterior.particles.mean(axis=0) - jnp.array([1.0, -1.0, 0.5])).max() < 0.3
 
     def interrupt(state):
-        if state.step >= 700:
+        if state.step >= 1500:
             raise RuntimeError("interrupted")
 
     options |= {"checkpoint": tmp_path, "checkpoint_every": 50, "metrics_every": 50}

@@ -3,6 +3,7 @@
 PyMC computes transforms and Jacobians and translates its graphs to JAX.
 """
 
+import functools
 import logging
 import os
 import sys
@@ -19,6 +20,7 @@ from jaxtyping import Array, PyTree
 
 from nvgd._support.errors import InputError, first_line, optional_import
 from nvgd.frontends.opaque import Opaque
+from nvgd.frontends.pymc_minibatches import minibatch_graph, uses_minibatch
 from nvgd.targets.models import AbstractModel, Labels
 from nvgd.targets.target import Target
 
@@ -37,6 +39,9 @@ def from_pymc(model: Any) -> Target:
     variables; `predict` is `pymc.sample_posterior_predictive`. The log density has JAX's precision,
     32 bits by default; it is not changed to 64 bits as by PyMC's own samplers for JAX.
 
+    `pymc.Minibatch` with `total_size` gives minibatches of its batch size; deterministic variables
+    of a batch are left out.
+
     Arguments:
         model: a `pymc.Model` with continuous free variables.
 
@@ -53,17 +58,30 @@ def from_pymc(model: Any) -> Target:
     if not isinstance(model, pymc.Model):
         raise InputError(f"model must be a pymc.Model, got {model!r}.")
     _check_model(model)
+    graph = minibatch_graph(model)
     value_names = [variable.name for variable in model.value_vars]
     observed_names = [variable.name for variable in model.observed_RVs]
-    output_names = [v.name for v in (*model.free_RVs, *model.deterministics)]
+    outputs = [v for v in (*model.free_RVs, *model.deterministics) if not uses_minibatch(v)]
+    output_names = [variable.name for variable in outputs]
     values = {variable.name: variable for variable in model.unobserved_value_vars}
     with _pymc_for_jax() as pymc_jax, _without_dtype_warnings():
         jaxify = pymc_jax.get_jaxified_graph
         try:
             terms = model.logp(vars=model.observed_RVs, sum=False, jacobian=False)
+            exact, inputs = model.logp, []
+            if graph is not None:
+                terms, inputs = graph.on_rows(terms), [graph.rows]
+                sampled = set(graph.observed)
+                exact = functools.partial(
+                    model.logp, vars=[v for v in _terms(model) if v not in sampled]
+                )
             functions = [
-                jaxify(inputs=model.value_vars, outputs=outputs)
-                for outputs in ([model.logp()], [values[name] for name in output_names], terms)
+                jaxify(inputs=[*model.value_vars, *more], outputs=outputs)
+                for outputs, more in (
+                    ([exact()], []),
+                    ([values[name] for name in output_names], []),
+                    (terms, inputs),
+                )
             ]
         except Exception as error:
             raise InputError(
@@ -77,9 +95,29 @@ def from_pymc(model: Any) -> Target:
     def show(position: PyTree) -> dict[str, Array]:
         return dict(zip(output_names, constrain(position), strict=True))
 
-    def log_likelihood(position: PyTree) -> dict[str, Array]:
-        return dict(zip(observed_names, log_likelihoods(position), strict=True))
+    def log_likelihood(position: PyTree, *rows: Array) -> dict[str, Array]:
+        return dict(zip(observed_names, log_likelihoods(position, *rows), strict=True))
 
+    def log_likelihood_of_rows(position: PyTree, rows: Array) -> Array:
+        assert graph is not None
+        return graph.in_batches(functools.partial(log_likelihood, position), rows)
+
+    def log_likelihood_of_all(position: PyTree) -> dict[str, Array]:
+        if graph is None:
+            return log_likelihood(position)
+        name = graph.observed[0].name
+        return {name: log_likelihood_of_rows(position, jnp.arange(graph.num_rows))}
+
+    minibatches = (
+        {}
+        if graph is None
+        else {
+            "log_likelihood": log_likelihood_of_rows,
+            "data": jnp.arange(graph.num_rows),
+            "batch_size": graph.batch_size,
+            "vectorised": True,
+        }
+    )
     return Target(
         lambda position: log_density(position)[0],
         example={
@@ -87,8 +125,13 @@ def from_pymc(model: Any) -> Target:
         },
         constrain=show,
         model=PyMCModel(
-            Opaque(model), show, log_likelihood, Opaque(_observed(model)), Opaque(_labels(model))
+            Opaque(model),
+            show,
+            log_likelihood_of_all,
+            Opaque(_observed(model)),
+            Opaque(_labels(model)),
         ),
+        **minibatches,
     )
 
 
@@ -187,16 +230,11 @@ def _check_model(model: Any) -> None:
             f"discrete latent variables cannot follow a gradient, and {names} is discrete: sum it "
             "out, for instance with pymc.Mixture."
         )
-    minibatched = [
-        variable.name
-        for variable in model.observed_RVs
-        if type(variable.owner.op).__name__ == "MinibatchRandomVariable"
-    ]
-    if minibatched:
-        raise InputError(
-            f"pymc.Minibatch, as {', '.join(minibatched)} uses it, draws rows outside of JAX: pass "
-            "all data, or write the model for nvgd.from_numpyro or nvgd.Target."
-        )
+
+
+def _terms(model: Any) -> list[Any]:
+    """All variables and potentials of which the log density is a sum."""
+    return [*model.free_RVs, *model.observed_RVs, *model.potentials]
 
 
 def _observed(model: Any) -> dict[str, np.ndarray]:
@@ -227,12 +265,12 @@ def _start(model: Any) -> dict[str, np.ndarray]:
         return model.initial_point()
 
 
-def _of_position(function: Callable, names: list[str]) -> Callable[[PyTree], Any]:
+def _of_position(function: Callable, names: list[str]) -> Callable[..., Any]:
     """A function of values in the order of `names`, as a function of a dictionary."""
 
-    def evaluate(position: PyTree) -> Any:
+    def evaluate(position: PyTree, *rows: Array) -> Any:
         with _without_dtype_warnings():
-            return function(*(position[name] for name in names))
+            return function(*(position[name] for name in names), *rows)
 
     return evaluate
 

@@ -8,6 +8,7 @@ damaged.
 
 import contextlib
 import hashlib
+import itertools
 import time
 import warnings
 from datetime import timedelta
@@ -210,9 +211,10 @@ class Checkpoints:
         run.flow_particles, run.notes = arrays.get("flow_particles"), list(facts["notes"])
         watch.restore(_part(arrays, "metrics"))
         run.length.restore(_part(arrays, "looks"))
-        if active.kind == "flow" and len(stages) > 1:
-            # The run had returned to its flow.
-            run.length.stay_with_flow(stages[-2].until_step)
+        for before, stage in itertools.pairwise(stages):
+            if stage.kind == "flow":
+                # The run had returned to its flow.
+                run.length.return_to_flow(before.until_step)
 
     def _restored(self, run: Run, kind: str, arrays: Arrays) -> tuple[Active, Any]:
         """The active stage with its state, and the previous state."""

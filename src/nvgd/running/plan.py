@@ -125,7 +125,9 @@ class CorrectionLeg(AbstractLeg):
         """A new subsample at the beginning of a round."""
         if not target.is_noisy or not self.begins(active):
             return active.subsample
-        return subsample(target, active.state.particles, seed, self._most_batches)
+        # A noisy flow leaves the particles too far apart; after a first round, that is no excuse.
+        or_all = active.kind == self.kind
+        return subsample(target, active.state.particles, seed, self._most_batches, or_all=or_all)
 
     def search(self, target, active, key):
         """After a flow on all rows, once: the modes found, and particles moved to empty ones."""

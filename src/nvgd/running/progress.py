@@ -4,7 +4,7 @@ import os
 import sys
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from threading import Event, Thread
 from time import monotonic
 from typing import Any
@@ -50,7 +50,7 @@ class Progress:
         self._silence, self._stage = LEAST_SILENCE, ""
         self._stage_first_step, self._stage_started = initial, self._started
         self._latest: Mapping[str, Any] = {}
-        self._compiling: tuple[str, float] | None = None
+        self._activity: tuple[str, float] | None = None
         self._stream = sys.stderr if stream is None else stream
         self._bar: Any = None
         self._ended = Event()
@@ -80,15 +80,19 @@ class Progress:
         self._stage_first_step, self._stage_started = self._step, monotonic()
         self._draw()
 
-    @contextmanager
-    def compiling(self, what: str) -> Iterator[None]:
+    def compiling(self, what: str) -> AbstractContextManager[None]:
         """Show that `what` is being compiled, and for how long, while the block runs."""
-        outer, started = self._compiling, monotonic()
-        self._compiling = what, started
+        return self.working(f"compiling {what}")
+
+    @contextmanager
+    def working(self, activity: str) -> Iterator[None]:
+        """Show an activity other than steps, and for how long it lasts, while the block runs."""
+        outer, started = self._activity, monotonic()
+        self._activity = activity, started
         try:
             yield
         finally:
-            self._compiling = outer
+            self._activity = outer
             # As if the stage had started later: the remaining time depends on its steps alone.
             self._stage_started += monotonic() - max(started, self._stage_started)
 
@@ -115,9 +119,9 @@ class Progress:
         bar, now = self._bar, monotonic()
         self._last_drawn = now
         with suppress(Exception):
-            compiling = self._compiling_text(now)
-            bar.n, bar.desc = self._step, compiling or self._stage
-            bar.postfix = "" if compiling else ", ".join(self._quantities())
+            activity = self._activity_text(now)
+            bar.n, bar.desc = self._step, activity or self._stage
+            bar.postfix = "" if activity else ", ".join(self._quantities())
             bar.timing = {"elapsed": now - self._started, "rate": self._rate(now)}
             bar.total = self._total
             if hasattr(bar, "container"):  # the widget of a notebook, which has its own total
@@ -132,14 +136,14 @@ class Progress:
         with suppress(Exception):
             steps = f"step {self._step} of {self._total}, {int(now - self._started)} s"
             details = ", ".join(filter(None, (self._stage, *self._quantities())))
-            text = self._compiling_text(now) or (f"{steps} ({details})" if details else steps)
+            text = self._activity_text(now) or (f"{steps} ({details})" if details else steps)
             self._stream.write(f"nvgd: {text}\n")
             self._stream.flush()
 
-    def _compiling_text(self, now: float) -> str:
-        what, started = self._compiling or ("", now)
+    def _activity_text(self, now: float) -> str:
+        activity, started = self._activity or ("", now)
         seconds = now - started
-        return f"compiling {what}, {int(seconds)} s" if seconds >= TICK_SECONDS else ""
+        return f"{activity}, {int(seconds)} s" if seconds >= TICK_SECONDS else ""
 
     def _quantities(self) -> list[str]:
         latest, names = self._latest, OF_STAGE.get(self._stage, tuple(QUANTITIES))
@@ -147,7 +151,7 @@ class Progress:
 
     def _rate(self, now: float) -> float:
         """Steps per second of this stage, compilation left out; 0 if unknown."""
-        _, until = self._compiling or ("", now)
+        _, until = self._activity or ("", now)
         seconds = until - self._stage_started
         return (self._step - self._stage_first_step) / seconds if seconds > 0 else 0.0
 

@@ -20,6 +20,9 @@ from nvgd.targets.target import Target
 # and its subsample of the rows may be GROWTH times as large: in the end, all rows.
 FIRST_ROUND = 600
 GROWTH = 4
+# With minibatches, a run returns to its flow this often if no subsample can stand for all rows
+# where the flow left the particles; the last time, it stays there.
+MOST_RETURNS = 3
 
 
 class RoundEnd(NamedTuple):
@@ -53,16 +56,19 @@ class RoundsLength(AbstractLength):
         self.given, self._max_steps = flow, max_steps
         self._approach = APPROACH if target.is_noisy else 0
         self._ends: list[RoundEnd] = []
+        self._flow_end, self._num_returns = min(FEWEST_FLOW_STEPS, max_steps), 0
         self._plan()
 
     def _plan(self) -> None:
         """The flow, the rounds so far, and the next one unless the last has mixed."""
-        num_flow_steps = min(FEWEST_FLOW_STEPS, self._max_steps)
-        flow = FlowLeg(self.given, num_flow_steps, num_flow_steps)
-        step, length, rounds = num_flow_steps, FIRST_ROUND, []
+        step, length, rounds = self._flow_end, FIRST_ROUND, []
+        flow = FlowLeg(self.given, step, step)
+        if self._num_returns >= MOST_RETURNS:
+            self.legs, self.end = (flow,), step
+            return
         if self._approach and step < self._max_steps:
             step = min(step + self._approach, self._max_steps)
-            rounds.append(CorrectionLeg(self.given, step))
+            rounds.append(CorrectionLeg(self.given, step, self._most_batches(0)))
         for number in range(len(self._ends) + 1):
             is_over = bool(number) and self._ends[number - 1].is_good
             if is_over or step >= self._max_steps:
@@ -70,9 +76,13 @@ class RoundsLength(AbstractLength):
             left = self._max_steps - step
             # What would be left for another round joins this one.
             step += left if left < 3 * length else length
-            rounds.append(CorrectionLeg(self.given, step, MOST_BATCHES * GROWTH**number))
+            rounds.append(CorrectionLeg(self.given, step, self._most_batches(number)))
             length *= 2
         self.legs, self.end = (flow, *rounds), step
+
+    def _most_batches(self, number: int) -> int:
+        """Largest size of a round's subsample, in batches; it grows with returns to the flow."""
+        return MOST_BATCHES * GROWTH ** (number + 2 * self._num_returns)
 
     @property
     def is_converged(self):
@@ -104,10 +114,11 @@ class RoundsLength(AbstractLength):
         self.legs = (FlowLeg(self.given, step, step), *self.legs[1:])
         return len(self.legs) > 1
 
-    def stay_with_flow(self, step):
-        """Plan a flow that takes as many further steps as a round would."""
-        self.end = min(step + FIRST_ROUND, self._max_steps)
-        return super().stay_with_flow(step)
+    def return_to_flow(self, step):
+        """Plan a flow of as many further steps as a round has, and then rounds."""
+        self._num_returns += 1
+        self._flow_end = min(step + FIRST_ROUND, self._max_steps)
+        self._plan()
 
     def records(self):
         """One array per field of `RoundEnd`."""

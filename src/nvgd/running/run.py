@@ -4,7 +4,7 @@ import contextlib
 import functools
 import time
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -23,11 +23,17 @@ from nvgd.running.chunks import CAPACITY, Chunk, Steps, advance
 from nvgd.running.history import History
 from nvgd.running.initialisation import is_faulty
 from nvgd.running.kept_draws import KeptDraws
-from nvgd.running.plan import AbstractLeg, Active, leg_at
+from nvgd.running.plan import AbstractLeg, Active, FlowLeg, leg_at
 from nvgd.running.progress import Progress
 from nvgd.running.stopping import AbstractLength
 from nvgd.targets.data import AbstractBatches, steps_at_a_time
-from nvgd.targets.subsamples import Subsample, density_error, leaves_behind
+from nvgd.targets.other_modes import NUM_CLIMBS, other_modes
+from nvgd.targets.subsamples import (
+    MOST_ROWS_AT_ONCE,
+    Subsample,
+    density_error,
+    leaves_behind,
+)
 from nvgd.targets.target import Target
 
 # Chunk lengths adapt to this duration, the interval of progress updates and of checks for Ctrl-C.
@@ -62,6 +68,7 @@ class Run:
         self._placed_key = placement.replicate(key)
         self._leg: AbstractLeg | None = None
         self.restore_active(active, active.state)
+        self._starts = np.asarray(placement.gathered(self.active.state.particles)[:NUM_CLIMBS])
         self.status = "completed"
         self.kept: list[np.ndarray] = []
         self.history = History()
@@ -72,6 +79,7 @@ class Run:
         """The particles at the end of the flow; None before."""
         self.draws = KeptDraws()
         self._density_error: tuple[int, float] | None = None
+        self._progress = Progress(0, is_shown=False)
         self.notes: list[str] = []
         """What a person should know about a run that went on after a fault."""
         # Batches read by the host are large, which limits the number of steps per chunk.
@@ -89,6 +97,7 @@ class Run:
             saver: the `Checkpoints` of the run, or None.
             progress: shows a person how far the run is.
         """
+        self._progress = progress
         try:
             self._go(watch, saver, progress)
         except KeyboardInterrupt:
@@ -152,8 +161,10 @@ class Run:
             return
         ended = self.whole_active()
         # This compiles: nothing has changed yet if it is interrupted.
-        subsample = leg.look_ahead(self.target, ended, step)
-        if subsample is not None and self._misleads(ended, subsample):
+        with self._reading():
+            subsample = leg.look_ahead(self.target, ended, step)
+            misleads = subsample is not None and self._misleads(ended, subsample)
+        if misleads:
             self._return_to_flow(step)
             return
         searched, num_searched = leg.search(self.target, ended, self.key)
@@ -169,32 +180,57 @@ class Run:
             self.restore_active(begun, begun.state)
             self._leg = leg
 
+    def _reading(self) -> contextlib.AbstractContextManager[None]:
+        """Context manager: the person sees that a pass over all rows is under way, if it is."""
+        if not self.target.is_noisy:
+            return contextlib.nullcontext()
+        return self._progress.working(f"reading all {self.target.num_rows:,} rows")
+
     def _misleads(self, ended: Active, new: Subsample) -> bool:
         """Whether no subsample can stand for all rows.
 
         The first one is drawn where a noisy flow left the particles, perhaps too far apart. Hence
         the second one decides, and whether the first has led the particles away from a mode.
         """
-        if ended.kind == "flow" or len(self.ended_stages) > 1:
+        if ended.kind == "flow" or self.ended_stages[-1].kind != "flow":
             return False
-        flowed = jnp.asarray(self.flow_particles)
-        return not new.is_usable or leaves_behind(self.target, flowed, ended.state.particles)
+        flowed, particles = jnp.asarray(self.flow_particles), ended.state.particles
+        if not new.is_usable or leaves_behind(self.target, flowed, particles):
+            return True
+        others = other_modes(self.target, self._starts, particles, self.num_steps)
+        if others is None:
+            return False
+        if self.target.num_rows <= MOST_ROWS_AT_ONCE:
+            self.flow_particles = others.joined(particles)
+            return True
+        self.notes.append(
+            "climbs from starting positions end in another mode, as high as the one that the "
+            f"particles are in: {float(others.shares.sum()):.0%} of them. These particles are of "
+            "one mode, because no subsample stands for all rows at both; use all "
+            "rows at once if they are affordable"
+        )
+        return False
 
     def _return_to_flow(self, step: int) -> None:
-        """Go on from the end of the flow."""
-        leg = self.length.stay_with_flow(step)
+        """Go on from the end of the flow, which may not have arrived yet."""
+        self.length.return_to_flow(step)
+        leg = cast(FlowLeg, self.length.legs[0])
         state = leg.flow.init(self.target, jnp.asarray(self.flow_particles), key=self.key)
         begun = Active("flow", leg.flow, state._replace(step=jnp.asarray(step)))
         with deferred_interrupts():
             self.ended_stages.append(StageRecord(self.active.kind, step))
             self.draws.clear()
-            self.notes.append(
-                f"no subsample of the {self.target.num_rows} rows stands for all of them where the "
-                "particles are, perhaps because there are several modes: the particles are those "
-                "of the flow, without corrections; use all rows at once if they are affordable"
-            )
+            if leg is self.length.legs[-1]:
+                self.notes.append(self._without_corrections())
             self.restore_active(begun, begun.state)
             self._leg = leg
+
+    def _without_corrections(self) -> str:
+        return (
+            f"no subsample of the {self.target.num_rows} rows stands for all of them where the "
+            "particles are, perhaps because there are several modes: the particles are those "
+            "of the flow, without corrections; use all rows at once if they are affordable"
+        )
 
     def _settle(self, step: int) -> None:
         """Keep the state if it is a draw, and check for convergence."""
@@ -325,7 +361,8 @@ class Run:
             return 0.0
         state = self.whole_state()
         if self._density_error is None or self._density_error[0] != self.num_steps:
-            error = density_error(self.target, state.particles, state.log_densities)
+            with self._reading():
+                error = density_error(self.target, state.particles, state.log_densities)
             self._density_error = self.num_steps, error
         return self._density_error[1]
 

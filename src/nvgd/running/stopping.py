@@ -97,12 +97,10 @@ class AbstractLength(ABC):
             self.legs = (FlowLeg(self.given, step, step), *rest)
         return bool(rest)
 
-    def stay_with_flow(self, step: int) -> FlowLeg:
-        """Plan the rest of the run, after this step, as a flow."""
+    def return_to_flow(self, step: int) -> None:
+        """Plan the rest of the run, after this step, from a flow; here, there is nothing else."""
         del step
-        leg = FlowLeg(self.given, self.end, self.end)
-        self.legs = (leg,)
-        return leg
+        self.legs = (FlowLeg(self.given, self.end, self.end),)
 
     @property
     def is_converged(self) -> bool | None:

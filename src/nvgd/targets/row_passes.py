@@ -36,7 +36,9 @@ class Place(NamedTuple):
     anchor: Float[Array, " d"]
     root: Float[Array, "d d"]
 
-    def expressed(self, positions: Float[Array, "k d"]) -> Float[np.ndarray, "k d"]:
+    def expressed(
+        self, positions: Float[Array, "k d"] | Float[np.ndarray, "k d"]
+    ) -> Float[np.ndarray, "k d"]:
         """u of these positions, in double precision."""
         offsets = np.asarray(positions, np.float64) - np.asarray(self.anchor, np.float64)
         return np.linalg.solve(np.asarray(self.root, np.float64), offsets.T).T
@@ -213,6 +215,12 @@ def log_densities(target: Target, positions: Float[Array, "k d"]) -> Float[np.nd
         num_seen += num
     prior = np.asarray(_priors(target, positions), np.float64)
     return total * target.num_rows / num_seen + prior - prior[0]
+
+
+@compiled
+def row_values(target: Target, position: Float[Array, " d"], rows: PyTree) -> Float[Array, " rows"]:
+    """Log likelihood of every row at one position."""
+    return target.log_likelihoods(position, rows)
 
 
 @compiled

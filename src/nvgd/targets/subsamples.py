@@ -43,6 +43,7 @@ from nvgd.targets.row_passes import (
     look,
     padded,
     place_of,
+    row_values,
 )
 from nvgd.targets.target import Target
 
@@ -56,6 +57,10 @@ NUM_COMPARED = 4
 FEWEST_LEFT = 2
 # Chains stay within √d + MARGIN standard deviations of the anchor.
 MARGIN = 8.0
+# If more of the particles are farther away, in other modes, all rows are used, if these are few
+# enough.
+MOST_OUTSIDE = 0.02
+MOST_ROWS_AT_ONCE = 2**16
 # Every row counts at least as if its remainder had this share of the mean size.
 LEAST_SHARE = 0.1
 # The subsample grows from one batch to MOST_BATCHES, or what a round allows, until its error is
@@ -63,6 +68,8 @@ LEAST_SHARE = 0.1
 # TOLERANCE_FAR.
 MOST_BATCHES = 16
 TOLERANCE, TOLERANCE_FAR = 0.1, 1.0
+# Remainders of a row count up to this size, in nats.
+LARGEST_REMAINDER = 1e3
 # With a larger error, chains would be far from the target.
 LARGEST_ERROR = 2.0
 
@@ -175,24 +182,35 @@ def leaves_behind(target: Target, before: Float[Array, "n d"], after: Float[Arra
     Arguments:
         before, after: particles before and after they moved.
     """
-    place, rows = place_of(after), _evenly(len(before))
-    num = len(rows)
-    positions = jnp.concatenate([jnp.asarray(before)[rows], jnp.asarray(after)[rows]])
+    place, num = place_of(after), 2 * NUM_PROBES
+    old = jnp.asarray(before)[_evenly(len(before), num)]
+    positions = jnp.concatenate([old, jnp.asarray(after)[_evenly(len(after))]])
+    num = len(old)
     values = log_densities(target, positions)
     distances = np.linalg.norm(place.expressed(positions), axis=1)
     is_far = distances[:num] > 2 * distances[num:].max()
-    is_probable = values[:num] > np.median(values[num:])
-    return int(np.sum(is_far & is_probable)) >= FEWEST_LEFT
+    # A noisy flow scatters particles around every mode, so that those far away are compared with
+    # those that were near already, too.
+    typical = [
+        np.median(values[num:]),
+        np.median(values[:num][~is_far]) if any(~is_far) else np.inf,
+    ]
+    return int(np.sum(is_far & (values[:num] > min(typical)))) >= FEWEST_LEFT
 
 
-def _evenly(num_particles: int) -> np.ndarray:
-    """Rows of `NUM_PROBES` particles, evenly spaced; of all, if there are fewer."""
-    number = min(NUM_PROBES, num_particles)
+def _evenly(num_particles: int, number: int = NUM_PROBES) -> np.ndarray:
+    """Rows of so many particles, evenly spaced; of all, if there are fewer."""
+    number = min(number, num_particles)
     return np.linspace(0, num_particles - 1, number).round().astype(int)
 
 
 def subsample(
-    target: Target, particles: Float[Array, "n d"], seed: int, most_batches: int = MOST_BATCHES
+    target: Target,
+    particles: Float[Array, "n d"],
+    seed: int,
+    most_batches: int = MOST_BATCHES,
+    *,
+    or_all: bool = False,
 ) -> Subsample:
     """The rows that stand for all rows near these particles.
 
@@ -203,9 +221,14 @@ def subsample(
         particles: the anchor is in their centre.
         seed: seed of the subsample, and of the choice of probes.
         most_batches: the largest subsample, in batches.
+        or_all: take all rows, if these are few enough, rather than a subsample of no use.
     """
     rng = np.random.default_rng(seed)
     place = place_of(particles)
+    distances = np.linalg.norm(place.expressed(particles), axis=1)
+    is_outside = distances > len(place.anchor) ** 0.5 + MARGIN
+    if is_outside.mean() > MOST_OUTSIDE and target.num_rows <= MOST_ROWS_AT_ONCE:
+        return _all_rows(target, place)
     found = place.expressed(particles[rng.permutation(len(particles))[: NUM_PROBES // 2]])
     distances = np.linalg.norm(found, axis=1, keepdims=True) / np.sqrt(found.shape[1])
     near = found / np.maximum(distances / FARTHEST, 1.0)
@@ -218,7 +241,11 @@ def subsample(
         seen = look(target, place, probes, *padded(block, np.ones(num)))
         at_anchor = np.asarray(seen.at_anchor)[:num]
         check_rows(at_anchor, num_seen)
-        left = np.asarray(seen.remainders, np.float64)[:, :num]
+        # Where a row's likelihood overflows, chains will not go.
+        left = np.nan_to_num(
+            np.asarray(seen.remainders, np.float64)[:, :num], nan=LARGEST_REMAINDER
+        )
+        left = np.clip(left, -LARGEST_REMAINDER, LARGEST_REMAINDER)
         total, remainders = total.plus(seen.derivatives), remainders + left.sum(axis=1)
         candidates.add(block, at_anchor, left)
         num_seen += num
@@ -229,6 +256,8 @@ def subsample(
     # A stream may leave out the rows of an incomplete last batch.
     scale = target.num_rows / num_seen
     rows, error = candidates.chosen(remainders, target.batch_size or 1, num_seen)
+    if or_all and scale * error >= LARGEST_ERROR and target.num_rows <= MOST_ROWS_AT_ONCE:
+        return _all_rows(target, place)
     own = _derivatives_of(target, place, rows)
     dtype = particles.dtype
     return Subsample(
@@ -242,6 +271,31 @@ def subsample(
         jnp.asarray(scale * (total.gradient - own.gradient), dtype),
         jnp.asarray(scale * (total.hessian - own.hessian), dtype),
         jnp.asarray(scale * error, dtype),
+    )
+
+
+def _all_rows(target: Target, place: Place) -> Subsample:
+    """All rows, which stand for themselves anywhere: no expansion, and no limit for chains."""
+    dim, dtype = target.dim, place.anchor.dtype
+    blocks = list(all_blocks(target))
+    rows = jax.tree.map(lambda *leaves: np.concatenate(leaves), *blocks)
+    at_anchor = np.concatenate(
+        [
+            np.asarray(row_values(target, place.anchor, padded(block, np.ones(num))[0]))[:num]
+            for block in blocks
+            for num in (count_rows(block),)
+        ]
+    )
+    check_rows(at_anchor, 0)
+    weights = np.full(len(at_anchor), target.num_rows / len(at_anchor))
+    nothing = jnp.zeros((dim, dim), dtype)
+    return Subsample(
+        Row(jax.tree.map(jnp.asarray, rows), jnp.asarray(weights, dtype), jnp.asarray(at_anchor)),
+        place.anchor,
+        nothing,
+        jnp.zeros(dim, dtype),
+        nothing,
+        jnp.zeros((), dtype),
     )
 
 
