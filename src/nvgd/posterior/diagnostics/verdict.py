@@ -27,6 +27,8 @@ FEW_JUMPS = 0.002
 
 RATIOS = ("variance ratio", "variance ratio by direction", "variance ratio by coordinate")
 SHAPES = ("held-out Stein discrepancy", "kernelised Stein discrepancy")
+# Checks of draws by their scores.
+MISFITS = ("mean score", *RATIOS, *SHAPES)
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -212,7 +214,7 @@ def _of_chains(evidence: Evidence, num_draws: int, num_steps: int) -> tuple[Verd
         )
     if "R-hat" in alarms:
         return _disagreement(checks["R-hat"])
-    misfits = alarms & {"mean score", "stray particles", *RATIOS, *SHAPES}
+    misfits = alarms & {"stray particles", *MISFITS}
     if misfits:
         name = sorted(misfits)[0]
         where = f" along {checks[name].where}" if checks[name].where else ""
@@ -295,8 +297,8 @@ def _cautions(evidence: Evidence, num_particles: int) -> tuple[str, ...]:
     cautions = []
     if "R-hat" not in evidence.checks:
         cautions.append(
-            "Modes that no particle has found are not seen: diagnose(num_replicates=3) compares "
-            "runs from other starts."
+            "Modes that neither particles nor climbs from other starts have found are not seen: "
+            "diagnose(num_replicates=3) compares whole runs from other starts."
         )
     jumps = evidence.checks.get("share of accepted jumps")
     if jumps is not None and jumps.value < FEW_JUMPS:
