@@ -25,6 +25,9 @@ FLAT = 0.2
 # With fewer accepted jumps, particles hardly change from one mode to another.
 FEW_JUMPS = 0.002
 
+# Further steps are advised up to this multiple of those taken, where at least FEWEST_STEPS count.
+MOST_MORE, FEWEST_STEPS = 9, 200
+
 RATIOS = ("variance ratio", "variance ratio by direction", "variance ratio by coordinate")
 SHAPES = ("held-out Stein discrepancy", "kernelised Stein discrepancy")
 # Checks of draws by their scores.
@@ -149,7 +152,8 @@ def decide(
             "diverged",
             f"−E[(x−μ)·∇log p]{where} is {ratio.value:.3g} ± {ratio.error:.1g} where 1 belongs: "
             "the particles are spread wider than the target and do not draw together.",
-            "Take a step size three times smaller, or start nearer with initial='laplace'.",
+            "Take a step size three times smaller, or NVGD() without num_steps, whose corrections "
+            "keep the target.",
         )
     if "R-hat" in alarms:
         return diagnosis(*_disagreement(checks["R-hat"]))
@@ -280,13 +284,19 @@ def _not_yet(evidence: Evidence, num_steps: int) -> tuple[str, str]:
 
 
 def _longer(num_steps: int, more: int) -> str:
+    if more > MOST_MORE * max(num_steps, FEWEST_STEPS):
+        return (
+            "At this rate the run would take too long: take NVGD() without num_steps, which ends "
+            "when its chains have mixed."
+        )
     return f"Run about {more} steps more: num_steps={num_steps + more}."
 
 
 def _widen(method: str) -> str:
     if method == "SVGD":
         return (
-            "SVGD loses variance as dimension grows: take NVGD(), or several times more particles."
+            "SVGD loses variance as dimension grows: take NVGD() without num_steps, or several "
+            "times more particles."
         )
     if method in ("ULA", "SGLD"):
         return "Run longer: the particles have not spread over the target yet."
