@@ -23,7 +23,7 @@ from nvgd.densities import AbstractDensity, Funnel, Gaussian, GaussianMixture
 MOST_RUNS = 4
 # Draws to compare with, and the largest errors of a good run.
 NUM_EXACT = 20_000
-LARGEST_SHIFT, SD_RATIOS = 0.2, (0.8, 1.25)
+LARGEST_SHIFT, SD_RATIOS = 0.3, (0.8, 1.25)
 
 
 class Call(NamedTuple):

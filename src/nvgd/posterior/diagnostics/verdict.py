@@ -27,6 +27,8 @@ FEW_JUMPS = 0.002
 
 # Further steps are advised up to this multiple of those taken, where at least FEWEST_STEPS count.
 MOST_MORE, FEWEST_STEPS = 9, 200
+# Further steps that are advised at least, as a multiple of those taken.
+LONGER = 3
 
 RATIOS = ("variance ratio", "variance ratio by direction", "variance ratio by coordinate")
 SHAPES = ("held-out Stein discrepancy", "kernelised Stein discrepancy")
@@ -128,7 +130,7 @@ def decide(
             "not yet",
             f"the particles lie beside the target: the mean score along {shift.where} is "
             f"{shift.value:.2g} ± {shift.error:.1g} where 0 belongs.",
-            _longer(num_steps, num_steps),
+            _longer(num_steps, LONGER * num_steps),
         )
     if "stray particles" in alarms:
         return diagnosis(
@@ -163,7 +165,7 @@ def decide(
             "not yet",
             f"location and variances fit, the shape does not: the {shape} is "
             f"{checks[shape].value:.3g}, expected {checks[shape].expected}.",
-            _longer(num_steps, num_steps) + " If that does not help, take more particles.",
+            _longer(num_steps, LONGER * num_steps) + " If that does not help, take more particles.",
         )
     if is_moving:
         return diagnosis("not yet", *_not_yet(evidence, num_steps))
@@ -271,15 +273,17 @@ def too_few(num_particles: int) -> Diagnosis:
 
 def _not_yet(evidence: Evidence, num_steps: int) -> tuple[str, str]:
     if evidence.trend is None or evidence.moved < 1.0:
+        # Small random moves add up as the root of their number.
+        more = int(num_steps / max(evidence.moved, 1e-9) ** 2)
         return (
             f"the particles have moved by at most {evidence.moved:.2g} times their own spread.",
-            _longer(num_steps, 9 * num_steps) + " Or take larger steps.",
+            _longer(num_steps, max(more, LONGER * num_steps)) + " Or take larger steps.",
         )
     drift = evidence.checks["drift of the log density"]
     return (
         f"the mean log density still changed by {drift.value:.2g} ± {drift.error:.1g} over the "
         "last quarter of the run.",
-        _longer(num_steps, evidence.trend.num_steps_more),
+        _longer(num_steps, max(evidence.trend.num_steps_more, LONGER * num_steps)),
     )
 
 
