@@ -156,7 +156,7 @@ class Run:
         if subsample is not None and self._misleads(ended, subsample):
             self._return_to_flow(step)
             return
-        searched, num_searched = leg.search(self.target, ended, self.key)
+        searched, num_searched = self._searched(leg, ended)
         begun = leg.enter(self.target, searched, subsample, self.key)
         with deferred_interrupts():
             self.ended_stages.append(StageRecord(ended.kind, step))
@@ -168,6 +168,15 @@ class Run:
             self.history.init_gradients[step] = number + num_searched
             self.restore_active(begun, begun.state)
             self._leg = leg
+
+    def _searched(self, leg: AbstractLeg, ended: Active) -> tuple[Active, int]:
+        """The result of `leg.search`; a log density that raises far away ends the search only."""
+        try:
+            return leg.search(self.target, ended, self.key)
+        except faults.CALLBACK_ERRORS as error:
+            if not self._is_of_log_density(error):
+                raise
+            return ended, 0
 
     def _misleads(self, ended: Active, new: Subsample) -> bool:
         """Whether no subsample can stand for all rows.
