@@ -24,7 +24,7 @@ from benchmarks.trust.models import MODELS, load
 from benchmarks.trust.references import reference, reference_directory
 from nvgd._support.errors import InputError, check_count, check_seed
 from nvgd._support.files import output_directory, write_atomically
-from nvgd._support.tables import align
+from nvgd._support.tables import align, markdown
 from nvgd.posterior.summary import Summary
 
 Record = dict[str, Any]
@@ -41,10 +41,14 @@ def main() -> None:
     parser.add_argument("--first-seed", type=int, default=0, metavar="S", help="the first of them")
     parser.add_argument("--out", type=Path, default=Path("results/trust.json"))
     parser.add_argument("--cache-dir", type=Path, help="directory of the references")
+    parser.add_argument("--page", action="store_true", help="print the records in the file only")
     options = parser.parse_args()
     # Runs that have not converged warn; here the verdict is recorded.
     warnings.simplefilter("ignore", UserWarning)
     warnings.simplefilter("ignore", FutureWarning)
+    if options.page:
+        print(page(list(_read(options.out).values())))
+        return
     try:
         records = run(options)
     except InputError as error:
@@ -174,6 +178,19 @@ def table(records: Sequence[Record]) -> str:
             "mean error: worst over scalars and seeds, in units of the stated error.",
         ]
     )
+
+
+def page(records: Sequence[Record]) -> str:
+    """The table of the documentation, in Markdown, for all records there are."""
+    head = ("model", "parameters", "seeds", "energy, median", "largest", "sd ratio", "shift")
+    rows = [(*head, "mean error", "good", "converged", "CPU s, median")]
+    for name in dict.fromkeys(row["model"] for row in records):
+        own = [row for row in records if row["model"] == name]
+        model, dim, median, largest, ratio, shift, error, good, *_, seconds, _ = _row(own)
+        converged = sum(row["verdict"] == "converged" for row in own)
+        columns = (model, dim, str(len(own)), median, largest, ratio, shift, error, good)
+        rows.append((*columns, f"{converged}/{len(own)}", seconds))
+    return markdown(rows) + "\n\n" + align(_counts(records))
 
 
 def _row(own: Sequence[Record]) -> tuple[str, ...]:

@@ -47,23 +47,26 @@ def _negative_binomial_easy() -> Any:
     return model
 
 
-def _weibull() -> Any:
-    import pymc as pm
+def _weibull() -> tuple[Any, ...]:
+    import jax.numpy as jnp
+    import numpyro
+    import numpyro.distributions as dist
 
     rng = np.random.default_rng(6)
     features = rng.normal(size=(80, 3))
     scale = np.exp(2.0 + features @ np.array([0.5, -0.3, 0.0]))
-    lifetime = scale * rng.weibull(1.5, size=80)
-    end = 8.0
-    with pm.Model() as model:
-        intercept = pm.Normal("intercept", 0, 5)
-        slopes = pm.Normal("slopes", 0, 1, shape=3)
-        shape = pm.Exponential("shape", 1)
-        mean = pm.math.exp(intercept + pm.math.dot(features, slopes))
-        latent = pm.Weibull.dist(alpha=shape, beta=mean)
-        seen = np.minimum(lifetime, end)
-        pm.Censored("lifetime", latent, lower=None, upper=end, observed=seen)
-    return model
+    lifetime, end = scale * rng.weibull(1.5, size=80), 8.0
+    is_seen = lifetime < end
+
+    def model(features, time, is_seen):
+        intercept = numpyro.sample("intercept", dist.Normal(0, 5))
+        slopes = numpyro.sample("slopes", dist.Normal(0, 1).expand([3]).to_event(1))
+        shape = numpyro.sample("shape", dist.Exponential(1))
+        log_hazard = shape * (jnp.log(time) - intercept - features @ slopes)
+        seen = jnp.log(shape) + log_hazard - jnp.log(time)
+        numpyro.factor("lifetimes", jnp.sum(jnp.where(is_seen, seen, 0.0) - jnp.exp(log_hazard)))
+
+    return model, features, np.minimum(lifetime, end), is_seen
 
 
 def _returns() -> np.ndarray:
@@ -168,7 +171,7 @@ FURTHER = (
         _negative_binomial,
         _negative_binomial_easy,
     ),
-    in_pymc("weibull", "Weibull survival with censoring", _weibull),
+    in_numpyro("weibull", "Weibull survival with censoring", _weibull),
     in_numpyro("volatility", "stochastic volatility, centred", _volatility, _volatility_easy),
     in_numpyro("gp_length", "Gaussian process, inferred length scale", _gp_length),
     in_pymc("mixture_model", "mixture model with ordered means", _mixture_model),

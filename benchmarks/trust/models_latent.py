@@ -1,5 +1,6 @@
 """Latent processes, simplexes, and densities with several modes."""
 
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -8,7 +9,7 @@ import nvgd
 from benchmarks.trust.model import Exact, TrustModel, in_numpyro
 
 WEIGHTS_1D, MEANS_1D, SDS_1D = np.array([0.3, 0.7]), np.array([-4.0, 4.0]), np.array([0.5, 1.0])
-WEIGHTS_5D = np.array([0.5, 0.3, 0.2])
+WEIGHTS_3 = np.array([0.5, 0.3, 0.2])
 
 
 def _walk_data() -> np.ndarray:
@@ -108,30 +109,42 @@ def _draw_mixture_1d(rng: np.random.Generator, num: int) -> dict[str, np.ndarray
     return {"x": (MEANS_1D[which] + SDS_1D[which] * rng.normal(size=num))[:, None]}
 
 
-def _centres_5d() -> np.ndarray:
-    """Three points at distance 9 from each other, around the origin, in a random plane."""
-    angles = 2 * np.pi * np.arange(3) / 3
-    corners = 9 / 3**0.5 * np.stack([np.cos(angles), np.sin(angles)], axis=1)
-    plane, _ = np.linalg.qr(np.random.default_rng(5).normal(size=(5, 2)))
-    return corners @ plane.T
+@dataclasses.dataclass(frozen=True)
+class _Normals:
+    """Isotropic normals at distance nine from each other, around the origin, in a random plane."""
+
+    dim: int
+    weights: np.ndarray
+    scales: np.ndarray
+
+    def centres(self) -> np.ndarray:
+        num = len(self.weights)
+        angles = 2 * np.pi * np.arange(num) / num
+        corners = 4.5 / np.sin(np.pi / num) * np.stack([np.cos(angles), np.sin(angles)], axis=1)
+        plane, _ = np.linalg.qr(np.random.default_rng(5).normal(size=(self.dim, 2)))
+        return corners @ plane.T
+
+    def target(self) -> nvgd.Target:
+        import jax
+        import jax.numpy as jnp
+
+        centres, logs = self.centres(), np.log(self.weights) - self.dim * np.log(self.scales)
+
+        def log_density(x):
+            squares = jnp.sum((x - centres) ** 2, axis=1) / self.scales**2
+            return jax.nn.logsumexp(logs - 0.5 * squares)
+
+        return nvgd.Target(log_density, dim=self.dim)
+
+    def draw(self, rng: np.random.Generator, num: int) -> dict[str, np.ndarray]:
+        which = _components(rng, num, self.weights)
+        noise = rng.normal(size=(num, self.dim))
+        return {"x": self.centres()[which] + self.scales[which, None] * noise}
 
 
-def _three_gaussians_5d() -> nvgd.Target:
-    import jax
-    import jax.numpy as jnp
-
-    centres = _centres_5d()
-
-    def log_density(x):
-        return jax.nn.logsumexp(jnp.log(WEIGHTS_5D) - 0.5 * jnp.sum((x - centres) ** 2, axis=1))
-
-    return nvgd.Target(log_density, dim=5)
-
-
-def _draw_three_gaussians_5d(rng: np.random.Generator, num: int) -> dict[str, np.ndarray]:
-    which = _components(rng, num, WEIGHTS_5D)
-    return {"x": _centres_5d()[which] + rng.normal(size=(num, 5))}
-
+THREE_5D = _Normals(5, WEIGHTS_3, np.ones(3))
+TWO_20D = _Normals(20, WEIGHTS_1D, SDS_1D)
+THREE_50D = _Normals(50, WEIGHTS_3, np.array([1.0, 0.6, 0.8]))
 
 LATENT = (
     in_numpyro("random_walk", "local level, centred", _random_walk, _random_walk_easy),
@@ -141,7 +154,11 @@ LATENT = (
     TrustModel(
         "three_gaussians_5d",
         "three normals, nine sd apart",
-        _three_gaussians_5d,
-        Exact(_draw_three_gaussians_5d),
+        THREE_5D.target,
+        Exact(THREE_5D.draw),
+    ),
+    TrustModel("two_20d", "two normals, unequal widths", TWO_20D.target, Exact(TWO_20D.draw)),
+    TrustModel(
+        "three_50d", "three normals, unequal widths", THREE_50D.target, Exact(THREE_50D.draw)
     ),
 )

@@ -296,6 +296,20 @@ def test_chains_that_remember_their_start_have_not_mixed():
     assert not measure_mixing(exact_chains(50, 1)).is_mixed
 
 
+@pytest.mark.parametrize(("shifted", "verdict"), [((8, 15), "converged"), (slice(None), "not yet")])
+def test_other_draws_of_the_chains_confirm_an_alarm(shifted, verdict):
+    """A shift by .4 of the tested draws alone is chance; of all draws, it is a fault."""
+    positions = exact_chains().astype(np.float32)
+    positions[:, shifted] += 0.4
+    chains = Chains(positions, -0.5 * np.sum(positions**2, axis=2), -positions)
+    target = nvgd.Target(lambda x: -0.5 * jnp.sum(x**2), dim=3)
+    particles, facts = jnp.asarray(positions[:, -1]), ("completed", 1, "given", 100, target)
+    diagnosis = nvgd.Posterior(particles, {}, {}, *facts, chains=chains).diagnose()
+    assert diagnosis.verdict == verdict
+    if verdict == "converged":
+        assert "not confirmed by other draws" in diagnosis.checks["mean score"].expected
+
+
 def test_autocorrelation_times_of_many_chains():
     times = autocorrelation_times(exact_chains(2000, 400, correlation=0.9))
     assert np.allclose(times, (1 + 0.9) / (1 - 0.9), rtol=0.15)

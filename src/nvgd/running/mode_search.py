@@ -73,7 +73,7 @@ class _Batches:
     def __call__(self, positions: Float[np.ndarray, "n d"]) -> tuple[np.ndarray, np.ndarray]:
         self.number += 1
         found = evaluate(self._target, jnp.asarray(positions @ self.root.T, self._dtype))
-        logs, scores = (np.asarray(each, np.float64) for each in found)
+        logs, scores = (np.asarray(each, np.float64) for each in found.masked())
         return logs, scores @ self.root
 
 
@@ -84,6 +84,8 @@ def search_modes(target: Target, particles: Float[Array, "n d"], key: PRNGKeyArr
         return Searched(particles)
     here = np.asarray(particles, np.float64)
     root = _root_of_covariance(here)
+    if not np.isfinite(root).all():
+        return Searched(particles)
     batches = _Batches(target, root, np.dtype(particles.dtype))
     is_particle = np.arange(num) % PARTICLES_EVERY == 0
     drawn = np.asarray(OwnStart().draw(target, num, key), np.float64)
@@ -143,7 +145,7 @@ def _has_barrier(
     lowest = np.full(len(logs), np.inf)
     for share in BETWEEN:
         found, _ = batches(positions + share * (positions[best] - positions))
-        lowest = np.minimum(lowest, np.where(np.isnan(found), -np.inf, found))
+        lowest = np.minimum(lowest, found)
     return lowest < np.minimum(logs, logs[best]) - BARRIER
 
 
@@ -168,10 +170,12 @@ def _peak(target: Target, position: Float[np.ndarray, " d"], is_held: bool) -> _
 def _root_of_covariance(particles: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "d d"]:
     """A square root of the covariance, or the standard deviations if it is singular."""
     covariance = np.atleast_2d(np.cov(particles.T))
+    scales = np.diag(np.sqrt(np.diag(covariance)) + 1e-12)
     try:
-        return np.linalg.cholesky(covariance)
+        root = np.linalg.cholesky(covariance)
     except np.linalg.LinAlgError:
-        return np.diag(np.sqrt(np.diag(covariance)) + 1e-12)
+        return scales
+    return root if np.all(np.diag(root) > 1e-6 * np.diag(scales)) else scales
 
 
 def _log_mass_of(batches: _Batches, particles: Float[np.ndarray, "n d"]) -> float:

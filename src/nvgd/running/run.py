@@ -167,7 +167,7 @@ class Run:
         if misleads:
             self._return_to_flow(step)
             return
-        searched, num_searched = leg.search(self.target, ended, self.key)
+        searched, num_searched = self._searched(leg, ended)
         begun = leg.enter(self.target, searched, subsample, self.key)
         with deferred_interrupts():
             self.ended_stages.append(StageRecord(ended.kind, step))
@@ -185,6 +185,15 @@ class Run:
         if not self.target.is_noisy:
             return contextlib.nullcontext()
         return self._progress.working(f"reading all {self.target.num_rows:,} rows")
+
+    def _searched(self, leg: AbstractLeg, ended: Active) -> tuple[Active, int]:
+        """The result of `leg.search`; a log density that raises far away ends the search only."""
+        try:
+            return leg.search(self.target, ended, self.key)
+        except faults.CALLBACK_ERRORS as error:
+            if not self._is_of_log_density(error):
+                raise
+            return ended, 0
 
     def _misleads(self, ended: Active, new: Subsample) -> bool:
         """Whether no subsample can stand for all rows.

@@ -28,6 +28,12 @@ class Climbed(NamedTuple):
 
 def climb_all(evaluate: Batch, starts: Float[np.ndarray, "n d"], most: int) -> Climbed:
     """Climb from every start, with at most `most` evaluations of the batch."""
+    # Where the log density is not bounded, numbers overflow; such climbs end.
+    with np.errstate(over="ignore", invalid="ignore"):
+        return _climb_all(evaluate, starts, most)
+
+
+def _climb_all(evaluate: Batch, starts: Float[np.ndarray, "n d"], most: int) -> Climbed:
     at = np.asarray(starts, np.float64)
     logs, scores = evaluate(at)
     memory = _Memory(*at.shape)

@@ -29,8 +29,15 @@ FLAT = 0.2
 # With fewer accepted jumps, particles hardly change from one mode to another.
 FEW_JUMPS = 0.002
 
+# Further steps are advised up to this multiple of those taken, where at least FEWEST_STEPS count.
+MOST_MORE, FEWEST_STEPS = 9, 200
+# Further steps that are advised at least, as a multiple of those taken.
+LONGER = 3
+
 RATIOS = ("variance ratio", "variance ratio by direction", "variance ratio by coordinate")
 SHAPES = ("held-out Stein discrepancy", "kernelised Stein discrepancy")
+# Checks of draws by their scores.
+MISFITS = ("mean score", *RATIOS, *SHAPES)
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -128,7 +135,7 @@ def decide(
             "not yet",
             f"the particles lie beside the target: the mean score along {shift.where} is "
             f"{shift.value:.2g} ± {shift.error:.1g} where 0 belongs.",
-            _longer(num_steps, num_steps),
+            _longer(num_steps, LONGER * num_steps),
         )
     if "stray particles" in alarms:
         return diagnosis(
@@ -152,7 +159,8 @@ def decide(
             "diverged",
             f"−E[(x−μ)·∇log p]{where} is {ratio.value:.3g} ± {ratio.error:.1g} where 1 belongs: "
             "the particles are spread wider than the target and do not draw together.",
-            "Take a step size three times smaller, or start nearer with initial='laplace'.",
+            "Take a step size three times smaller, or NVGD() without num_steps, whose corrections "
+            "keep the target.",
         )
     if "R-hat" in alarms:
         return diagnosis(*_disagreement(checks["R-hat"]))
@@ -162,7 +170,7 @@ def decide(
             "not yet",
             f"location and variances fit, the shape does not: the {shape} is "
             f"{checks[shape].value:.3g}, expected {checks[shape].expected}.",
-            _longer(num_steps, num_steps) + " If that does not help, take more particles.",
+            _longer(num_steps, LONGER * num_steps) + " If that does not help, take more particles.",
         )
     if is_moving:
         return diagnosis("not yet", *_not_yet(evidence, num_steps))
@@ -217,7 +225,7 @@ def _of_chains(evidence: Evidence, num_draws: int, num_steps: int) -> tuple[Verd
         )
     if "R-hat" in alarms:
         return _disagreement(checks["R-hat"])
-    misfits = alarms & {"mean score", "stray particles", *RATIOS, *SHAPES}
+    misfits = alarms & {"stray particles", *MISFITS}
     if misfits:
         name = sorted(misfits)[0]
         where = f" along {checks[name].where}" if checks[name].where else ""
@@ -270,26 +278,34 @@ def too_few(num_particles: int) -> Diagnosis:
 
 def _not_yet(evidence: Evidence, num_steps: int) -> tuple[str, str]:
     if evidence.trend is None or evidence.moved < 1.0:
+        # Small random moves add up as the root of their number.
+        more = int(num_steps / max(evidence.moved, 1e-9) ** 2)
         return (
             f"the particles have moved by at most {evidence.moved:.2g} times their own spread.",
-            _longer(num_steps, 9 * num_steps) + " Or take larger steps.",
+            _longer(num_steps, max(more, LONGER * num_steps)) + " Or take larger steps.",
         )
     drift = evidence.checks["drift of the log density"]
     return (
         f"the mean log density still changed by {drift.value:.2g} ± {drift.error:.1g} over the "
         "last quarter of the run.",
-        _longer(num_steps, evidence.trend.num_steps_more),
+        _longer(num_steps, max(evidence.trend.num_steps_more, LONGER * num_steps)),
     )
 
 
 def _longer(num_steps: int, more: int) -> str:
+    if more > MOST_MORE * max(num_steps, FEWEST_STEPS):
+        return (
+            "At this rate the run would take too long: take NVGD() without num_steps, which ends "
+            "when its chains have mixed."
+        )
     return f"Run about {more} steps more: num_steps={num_steps + more}."
 
 
 def _widen(method: str) -> str:
     if method == "SVGD":
         return (
-            "SVGD loses variance as dimension grows: take NVGD(), or several times more particles."
+            "SVGD loses variance as dimension grows: take NVGD() without num_steps, or several "
+            "times more particles."
         )
     if method in ("ULA", "SGLD"):
         return "Run longer: the particles have not spread over the target yet."
@@ -300,8 +316,8 @@ def _cautions(evidence: Evidence, num_particles: int) -> tuple[str, ...]:
     cautions = []
     if "R-hat" not in evidence.checks:
         cautions.append(
-            "Modes that no particle has found are not seen: diagnose(num_replicates=3) compares "
-            "runs from other starts."
+            "Modes that neither particles nor climbs from other starts have found are not seen: "
+            "diagnose(num_replicates=3) compares whole runs from other starts."
         )
     jumps = evidence.checks.get("share of accepted jumps")
     if jumps is not None and jumps.value < FEW_JUMPS:
