@@ -24,15 +24,16 @@ def check_values(
     try:
         value = jax.eval_shape(function, flat_shape(dim), *rest)
     except Exception as error:
+        sees = ", and takes one row of data at a time unless vectorised=True" if rest else ""
         raise InputError(
             f"{name} could not be evaluated at a position with {dim} coordinates: "
-            f"{first_line(error)} It must be written with jax.numpy and fit dim or example."
+            f"{first_line(error)} It must be written with jax.numpy and fit dim or example{sees}."
         ) from error
     found = getattr(value, "shape", None)
     if found != shape:
         what = f"a {type(value).__name__}" if found is None else f"an array of shape {found}"
         wanted = f"one value per row, here of shape {shape}" if shape else "a scalar"
-        way_out = "" if shape else "; sum its terms"
+        way_out = "; do not sum over rows" if shape else "; sum its terms"
         raise InputError(f"{name} must return {wanted}, got {what}{way_out}.")
 
 
@@ -73,7 +74,12 @@ def check_data(data: AbstractData | None, has_likelihood: bool, batch_size: int 
         if batch_size > data.num_rows:
             raise InputError(
                 f"batch_size must be at most the number of data rows, {data.num_rows}, got "
-                f"{batch_size}."
+                f"{batch_size}: "
+                + (
+                    "leave it out to use all rows in every step."
+                    if own is None
+                    else "num_rows of a BatchStream counts all rows, not batches."
+                )
             )
 
 
