@@ -114,7 +114,7 @@ def _train(
 ADAM_RATES = (1e-3, 3e-3, 1e-2, 3e-2, 1e-1, 3e-1, 1.0)
 RIVALS = {
     "deep ensemble": (ensemble, ADAM_RATES[1:]),
-    "SGLD": (sgld, (1e-5, 1e-4, 3e-4, 1e-3, 3e-3, 1e-2)),
+    "SGLD": (sgld, (1e-5, 3e-5, 1e-4, 3e-4, 1e-3, 3e-3, 1e-2)),
     "SVGD": (svgd, ADAM_RATES),
     "MC dropout": (mc_dropout, (3e-4, 1e-3, 3e-3, 1e-2)),
 }

@@ -31,7 +31,9 @@ def best_rate(
             jax.random.key(0), run(target, rate), x, y=y, quantiles=(), samples=False
         )
         value = float(np.mean(found.log_likelihood))
-        scores.append(value if np.isfinite(value) else -np.inf)
+        # Where some networks diverge, the mean predicts worse than a constant.
+        is_sound = np.mean((found.mean - y) ** 2) <= np.var(y)
+        scores.append(value if np.isfinite(value) and is_sound else -np.inf)
         if scores[-1] < max(scores):
             break
     return rates[int(np.argmax(scores))]

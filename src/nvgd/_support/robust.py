@@ -20,8 +20,8 @@ LOG_OF_NORMAL = -0.6352
 DEGREES_OF_FREEDOM = 4.0
 # Standard deviation of a normal distribution in units of the scale of that fit.
 STUDENT = 1.2034
-# Fixed-point iterations of the fit to single coordinates.
-NUM_QUICK = 3
+# Fixed-point iterations of the fit to single coordinates, and number of particles that start it.
+NUM_QUICK, FEW_STARTING = 3, 27
 # Correlations are shrunk towards zero by this factor, so that the scatter stays invertible.
 SHRINKAGE = 0.02
 # Sorts are slow, and across devices they move what they sort: they use at most so many rows.
@@ -128,20 +128,19 @@ def quick_coordinate_scales(
     In many dimensions the sorts of `coordinate_scales` take longer than the gradient of a network.
     This takes sums only: fixed-point iterations of the likelihood equations, from medians of three.
     """
-    num = len(values)
-    centre = _repeated_median(values)
-    squares = (DEVIATIONS * _repeated_median(jnp.abs(values - centre))) ** 2
-    variances = sums((values - sums(values) / num) ** 2) / num
+    few = even_selection(values, FEW_STARTING)
+    centre = _repeated_median(few)
+    squares = (DEVIATIONS * _repeated_median(jnp.abs(few - centre))) ** 2
+    variances = sums((values - sums(values) / len(values)) ** 2) / len(values)
+    # The median deviation is zero if most of the values are equal, the variance if all are.
     squares = jnp.where(squares > 1e-12 * variances, squares, variances)
     squares = jnp.where(squares > 0, squares, 1.0)
     for _ in range(NUM_QUICK):
-        away = values - centre
-        weights = 1 / (DEGREES_OF_FREEDOM * squares + away**2)
+        weights = 1 / (DEGREES_OF_FREEDOM + (values - centre) ** 2 / squares)
         total = sums(weights)
-        shift = sums(weights * away) / total
-        # σ² = E[w|x − μ|²]/E[w] has the fixed point of the usual iteration, and reaches it sooner.
-        found = sums(weights * away**2) / total - shift**2
-        centre = centre + shift
+        centre = sums(weights * values) / total
+        # Divided by the sum of the weights, not by n: the same limit, reached sooner.
+        found = sums(weights * (values - centre) ** 2) / total
         squares = jnp.where(found > 0, found, squares)
     return centre, STUDENT * jnp.sqrt(squares)
 
