@@ -88,10 +88,11 @@ plt.show()
 # ends with corrections. So the result is right with any witness, and a better witness only gets there sooner.
 
 # %%
-posterior = nvgd.sample(log_density, nvgd.NVGD(witness=Radial(jax.random.key(0))), dim=dim)
+method = nvgd.NVGD(witness=Radial(jax.random.key(0)))
+posterior = nvgd.sample(log_density, method, dim=dim, seed=1)
 away = distances(posterior.draws["x"])
 print(f"distance {away.mean():.2f} ± {away.std():.2f}   (truth 4.00 ± 0.50)")
-print(posterior.diagnose())
+print(posterior.diagnose().verdict)
 
 # %% [markdown]
 # **Next:** [devices and interruptions](devices.md).

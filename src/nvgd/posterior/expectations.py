@@ -17,6 +17,10 @@ class Expectation(NamedTuple):
     mean: np.ndarray
     error: np.ndarray
 
+    def __repr__(self) -> str:
+        mean, error = (np.array2string(part, precision=4) for part in self)
+        return f"{mean} ± {error}"
+
 
 def expectation(
     function: Callable[[dict[str, Array]], Any],

@@ -17,8 +17,8 @@ Verdict = Literal[
 INTERRUPTED = "stopped by Ctrl-C"
 RAISED = "raised an error"
 
-# Columns of the sentences, as text; the table below them is often as wide.
-WIDTH = 96
+# Columns of the sentences, as text.
+WIDTH = 80
 
 # With fewer particles, deviations of identities cannot be distinguished from noise.
 MIN_PARTICLES = 8
@@ -90,9 +90,14 @@ class Diagnosis:
 
     def __repr__(self) -> str:
         sentences = [f"{self.verdict}: {self.reason}", self.advice, *self.cautions]
-        parts = [textwrap.fill(text, WIDTH, break_long_words=False) for text in sentences]
+        wrapper = textwrap.TextWrapper(WIDTH, break_long_words=False, break_on_hyphens=False)
+        parts = [wrapper.fill(text) for text in sentences]
         if self.checks:
-            parts += ["", align([("", "value", "expected", ""), *self.rows()])]
+            rows = [("", "value", "expected", ""), *self.rows()]
+            width = max(len(expected) for _, _, expected, _ in rows)
+            # Numbers to the right, words to the left.
+            rows = [(name, value, words.ljust(width), alarm) for name, value, words, alarm in rows]
+            parts += ["", align(rows)]
         return "\n".join(parts)
 
 
