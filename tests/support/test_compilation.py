@@ -99,7 +99,7 @@ def test_models_of_one_shape_share_the_librarys_own_programs():
     """The same density in a new lambda, and another density: only their gradients are compiled."""
 
     def sizes():
-        own = {"_updated", "_begun", "adapt"}
+        own = {"_updated", "_adapted"}
         caches = [cache for cache in compilation._caches if cache.__name__ in own]
         assert own == {cache.__name__ for cache in caches}
         return [cache._cache_size() for cache in caches]

@@ -37,7 +37,8 @@ from nvgd.running.callbacks import Monitor
 from nvgd.running.chunks import CAPACITY
 from nvgd.running.history import History
 from nvgd.running.plan import Active
-from nvgd.running.run import Run, first_of
+from nvgd.running.run import Run
+from nvgd.running.run_state import first_of
 from nvgd.targets.subsamples import Subsample
 from nvgd.targets.target import evaluate
 

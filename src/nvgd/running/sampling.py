@@ -41,7 +41,8 @@ from nvgd.running.initialisation import check_apart, starting_particles
 from nvgd.running.plan import FEWEST_CORRECTIONS, FEWEST_FLOW_STEPS, Active
 from nvgd.running.progress import Progress
 from nvgd.running.rounds import RoundsLength
-from nvgd.running.run import Run, first_of
+from nvgd.running.run import Run
+from nvgd.running.run_state import first_of
 from nvgd.running.starts import AbstractStart
 from nvgd.running.stopping import AbstractLength, FixedLength, QuietLength
 from nvgd.targets.coercion import as_target
