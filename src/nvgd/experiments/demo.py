@@ -175,9 +175,9 @@ def _table(results: dict[str, MethodResult], exact: MethodResult) -> str:
 
 
 _NOTE = """
-energy distance: from 5,000 exact draws; 0 is perfect, and less than "exact sample", independent
-  draws of the same number ({num_particles}), means: spread more evenly than chance would.
-MMD²: the same for another measure, which does not see the narrow neck of the funnel.
+energy distance: to 5,000 exact draws; 0 is perfect. Below the value of "exact sample", which is
+  {num_particles} independent draws, particles are spread more evenly than independent draws.
+MMD²: another distance, which does not see the narrow neck of the funnel.
 x₁: the truth has mean 0 and standard deviation 3. All: mean ± standard deviation over runs.
 first run: with compilation, or with reading compiled programs from disk; next runs: their median.
 """
