@@ -61,6 +61,7 @@ class Run:
         self.batches, self.thin, self.placement = batches, thin, placement
         self._placed_key = placement.replicate(key)
         self._leg: AbstractLeg | None = None
+        self._starts = np.asarray(active.state.particles)
         self.restore_active(active, active.state)
         self.status = "completed"
         self.kept: list[np.ndarray] = []
@@ -172,7 +173,7 @@ class Run:
     def _searched(self, leg: AbstractLeg, ended: Active) -> tuple[Active, int]:
         """The result of `leg.search`; a log density that raises far away ends the search only."""
         try:
-            return leg.search(self.target, ended, self.key)
+            return leg.search(self.target, ended, self._starts, self.key)
         except faults.CALLBACK_ERRORS as error:
             if not self._is_of_log_density(error):
                 raise
