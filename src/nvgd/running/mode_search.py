@@ -14,18 +14,19 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from nvgd.exact.modes import Modes
-from nvgd.running.starts import OwnStart
 from nvgd.targets.climbs import climb_all
 from nvgd.targets.target import Target, evaluate
 
 # In more dimensions, climbs of this length do not arrive.
 MOST_DIMENSIONS = 100
 FEWEST_PARTICLES = 32
-# Most evaluations of all climbs together.
-MOST_EVALUATIONS = 50
-# One climb of four starts at a particle. The others start as a run does, scaled by these factors.
+# Climbs are taken in two batches. In the first, one of four starts at a particle. The others start
+# where the run did, with widths that are multiplied by these factors; narrow modes are found from
+# within, far ones from outside.
 PARTICLES_EVERY = 4
-WIDTHS = np.array([0.1, 0.3, 1.0, 3.0])
+WIDTHS = (0.1, 0.3, 1.0, 3.0), (0.4, 0.5, 0.6, 0.7)
+# Most evaluations of each batch.
+MOST_EVALUATIONS = 40, 20
 # Most modes that are told apart, and the points between two peaks at which a barrier is looked for.
 MOST_MODES = 6
 BETWEEN = np.arange(1, 10) / 10
@@ -77,8 +78,18 @@ class _Batches:
         return logs, scores @ self.root
 
 
-def search_modes(target: Target, particles: Float[Array, "n d"], key: PRNGKeyArray) -> Searched:
-    """Find separate modes, and move some of the particles to those that hold none."""
+def search_modes(
+    target: Target,
+    particles: Float[Array, "n d"],
+    starts: Float[np.ndarray, "n d"],
+    key: PRNGKeyArray,
+) -> Searched:
+    """Find separate modes, and move some of the particles to those that hold none.
+
+    Arguments:
+        starts: the particles at the start of the run, from which climbs start, too.
+        key: random key of the run.
+    """
     num, dim = particles.shape
     if dim > MOST_DIMENSIONS or num < FEWEST_PARTICLES:
         return Searched(particles)
@@ -88,16 +99,11 @@ def search_modes(target: Target, particles: Float[Array, "n d"], key: PRNGKeyArr
         return Searched(particles)
     batches = _Batches(target, root, np.dtype(particles.dtype))
     is_particle = np.arange(num) % PARTICLES_EVERY == 0
-    drawn = np.asarray(OwnStart().draw(target, num, key), np.float64)
-    widths = WIDTHS[np.arange(num) // PARTICLES_EVERY % len(WIDTHS), None]
-    centre = drawn.mean(axis=0)
-    starts = np.where(is_particle[:, None], here, centre + widths * (drawn - centre))
-    climbed = climb_all(batches, np.linalg.solve(root, starts.T).T, MOST_EVALUATIONS)
-    apart = _told_apart(batches, climbed.positions, climbed.log_densities)
+    positions, logs = _climbed(batches, here, is_particle, np.asarray(starts, np.float64), key)
+    apart = _told_apart(batches, positions, logs)
     peaks, modes = [], None
     for members in apart if len(apart) > 1 else ():
-        best = members[np.argmax(climbed.log_densities[members])]
-        peak = root @ climbed.positions[best]
+        peak = root @ positions[members[np.argmax(logs[members])]]
         peaks.append(_peak(target, peak, bool(is_particle[members].any())))
     peaks = [peak for peak in peaks if peak is not None]
     if peaks:
@@ -110,6 +116,40 @@ def search_modes(target: Target, particles: Float[Array, "n d"], key: PRNGKeyArr
     if len(peaks) > 1:
         modes = _modes(peaks, particles.dtype)
     return Searched(particles, modes, num * batches.number)
+
+
+def _climbed(
+    batches: _Batches,
+    particles: Float[np.ndarray, "n d"],
+    is_particle: Bool[np.ndarray, " n"],
+    starts: Float[np.ndarray, "n d"],
+    key: PRNGKeyArray,
+) -> tuple[Float[np.ndarray, "n d"], Float[np.ndarray, " n"]]:
+    """As many ends of climbs as there are particles: those from particles, and distinct others.
+
+    Arguments:
+        is_particle: in which rows the ends of climbs from particles are returned.
+    """
+    num, ends = len(particles), []
+    centre, rows = starts.mean(axis=0), np.arange(num)
+    for number, (widths, most) in enumerate(zip(WIDTHS, MOST_EVALUATIONS, strict=True)):
+        scaled = np.array(widths)[rows // PARTICLES_EVERY % len(widths), None]
+        begin = centre + scaled * (starts - centre)
+        if not number:
+            begin = np.where(is_particle[:, None], particles, begin)
+        ends.append(climb_all(batches, np.linalg.solve(batches.root, begin.T).T, most))
+    positions = np.concatenate([end.positions for end in ends])
+    logs = np.concatenate([end.log_densities for end in ends])
+    # Most climbs end at the same few places: one of each is enough.
+    rng = np.random.default_rng(np.asarray(jax.random.key_data(key)))
+    views = positions @ rng.normal(size=(positions.shape[1], 2))
+    others = np.flatnonzero(~np.concatenate([is_particle, np.zeros(num, bool)]))
+    places = np.round(np.column_stack([logs, views])[others], 1)
+    distinct = others[np.unique(places, axis=0, return_index=True)[1]]
+    distinct = distinct[np.argsort(-logs[distinct], kind="stable")]
+    chosen = rows.copy()
+    chosen[~is_particle] = np.resize(distinct, int(np.sum(~is_particle)))
+    return positions[chosen], logs[chosen]
 
 
 def _modes(peaks: list[_Peak], dtype: np.dtype) -> Modes:

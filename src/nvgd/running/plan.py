@@ -5,6 +5,7 @@ from typing import Any, NamedTuple, cast
 
 import equinox as eqx
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import PRNGKeyArray
 
 from nvgd.exact.adaptation import searched
@@ -58,12 +59,17 @@ class AbstractLeg(ABC):
         del target, active, seed
         return None
 
-    def search(self, target: Target, active: Active, key: PRNGKeyArray) -> tuple[Active, int]:
+    def search(
+        self, target: Target, active: Active, starts: np.ndarray, key: PRNGKeyArray
+    ) -> tuple[Active, int]:
         """Look for modes without particles before this leg, and count the gradients it takes.
 
         By default, nothing is done.
+
+        Arguments:
+            starts: the particles at the start of the run.
         """
-        del target, key
+        del target, starts, key
         return active, 0
 
     @abstractmethod
@@ -129,11 +135,12 @@ class CorrectionLeg(AbstractLeg):
         or_all = active.kind == self.kind
         return subsample(target, active.state.particles, seed, self._most_batches, or_all=or_all)
 
-    def search(self, target, active, key):
+    def search(self, target, active, starts, key):
         """After a flow on all rows, once: the modes found, and particles moved to empty ones."""
         if active.kind == self.kind or target.is_noisy:
             return active, 0
-        found = search_modes(target, active.stage.finish(target, active.state), key)
+        particles = active.stage.finish(target, active.state)
+        found = search_modes(target, particles, starts, key)
         state = active.state._replace(particles=found.particles)
         return active._replace(state=state, modes=found.modes), found.num_gradients
 

@@ -126,7 +126,7 @@ class Run(RunState):
     def _searched(self, leg: AbstractLeg, ended: Active) -> tuple[Active, int]:
         """The result of `leg.search`; a log density that raises far away ends the search only."""
         try:
-            return leg.search(self.target, ended, self.key)
+            return leg.search(self.target, ended, self._starts, self.key)
         except faults.CALLBACK_ERRORS as error:
             if not self._is_of_log_density(error):
                 raise

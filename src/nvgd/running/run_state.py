@@ -17,7 +17,6 @@ from nvgd.running.plan import AbstractLeg, Active
 from nvgd.running.progress import Progress
 from nvgd.running.stopping import AbstractLength
 from nvgd.targets.data import AbstractBatches, steps_at_a_time
-from nvgd.targets.other_modes import NUM_CLIMBS
 from nvgd.targets.subsamples import density_error
 from nvgd.targets.target import Target
 
@@ -50,7 +49,7 @@ class RunState:
         self._placed_key = placement.replicate(key)
         self._leg: AbstractLeg | None = None
         self.restore_active(active, active.state)
-        self._starts = np.asarray(placement.gathered(self.active.state.particles)[:NUM_CLIMBS])
+        self._starts = np.asarray(placement.gathered(self.active.state.particles))
         self.status = "completed"
         self.kept: list[np.ndarray] = []
         self.history = History()
