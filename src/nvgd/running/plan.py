@@ -114,13 +114,20 @@ class CorrectionLeg(AbstractLeg):
     With minibatches, every round draws a new subsample of the rows, near where its particles are.
 
     Arguments:
-        most_batches: largest size of the subsample, in batches.
+        most_batches, fewest_batches: largest and smallest size of the subsample, in batches.
     """
 
     kind = "corrections"
 
-    def __init__(self, flow: ParticleFlow, until_step: int, most_batches: int = MOST_BATCHES):
+    def __init__(
+        self,
+        flow: ParticleFlow,
+        until_step: int,
+        most_batches: int = MOST_BATCHES,
+        fewest_batches: int = 1,
+    ):
         self.until_step, self._most_batches = until_step, most_batches
+        self._fewest_batches = fewest_batches
         self._coordinates = flow.coordinates
 
     def begins(self, active):
@@ -132,8 +139,14 @@ class CorrectionLeg(AbstractLeg):
         if not target.is_noisy or not self.begins(active):
             return active.subsample
         # A noisy flow leaves the particles too far apart; after a first round, that is no excuse.
-        or_all = active.kind == self.kind
-        return subsample(target, active.state.particles, seed, self._most_batches, or_all=or_all)
+        return subsample(
+            target,
+            active.state.particles,
+            seed,
+            self._most_batches,
+            fewest_batches=self._fewest_batches,
+            or_all=active.kind == self.kind,
+        )
 
     def search(self, target, active, starts, key):
         """After a flow on all rows, once: the modes found, and particles moved to empty ones."""

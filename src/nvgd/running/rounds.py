@@ -76,7 +76,10 @@ class RoundsLength(AbstractLength):
             left = self._max_steps - step
             # What would be left for another round joins this one.
             step += left if left < 3 * length else length
-            rounds.append(CorrectionLeg(self.given, step, self._most_batches(number)))
+            # The error that was measured tells more than the one that is expected.
+            num_wrong = sum(end.density_error >= 1 for end in self._ends[:number])
+            most = self._most_batches(number)
+            rounds.append(CorrectionLeg(self.given, step, most, GROWTH**num_wrong))
             length *= 2
         self.legs, self.end = (flow, *rounds), step
 

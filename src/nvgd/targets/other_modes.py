@@ -24,6 +24,9 @@ NUM_STEPS, STEP_SIZE, FINAL_SHARE = 300, 0.1, 0.01
 DECAY, DECAY_SQUARES = 0.9, 0.99
 # Ends that are polished on all rows, and iterations of each.
 MOST_POLISHED, MOST_ITERATIONS = 3, 30
+# Where the log density is looked at between two modes, and by how many nats it must be lower there.
+BETWEEN = (0.25, 0.5, 0.75)
+DIP = 3.0
 # Particles that tell how probable the places are where particles are.
 NUM_COMPARED = 32
 # Particles put into another mode have this share of the spread of the others: it may be narrower.
@@ -78,13 +81,20 @@ def other_modes(
     if not modes:
         return None
     rows = np.linspace(0, len(particles) - 1, NUM_COMPARED).round().astype(int)
-    positions = jnp.concatenate([jnp.asarray(np.stack(modes)), particles[rows]])
-    values = log_densities(target, positions)
-    distances = np.linalg.norm(place.expressed(positions[: len(modes)]), axis=1)
-    is_mode = (values[: len(modes)] > np.median(values[len(modes) :])) & (distances > reach)
+    ends, centre = np.stack(modes), np.asarray(place.anchor)
+    # From one mode to another, the log density dips; with few particles per dimension, distances
+    # alone would tell of modes where there are none.
+    between = [centre + share * (ends - centre) for share in BETWEEN]
+    positions = np.concatenate([ends, centre[None], *between, np.asarray(particles[rows])])
+    values = log_densities(target, jnp.asarray(positions, particles.dtype))
+    num, num_between = len(ends), len(BETWEEN) * len(ends)
+    lowest = values[num + 1 : num + 1 + num_between].reshape(-1, num).min(axis=0)
+    typical = np.median(values[num + 1 + num_between :])
+    has_dip = lowest < np.minimum(values[:num], values[num]) - DIP
+    is_mode = (values[:num] > typical) & has_dip
     if not is_mode.any():
         return None
-    return OtherModes(np.stack(modes)[is_mode], np.array(counts)[is_mode] / NUM_CLIMBS)
+    return OtherModes(ends[is_mode], np.array(counts)[is_mode] / NUM_CLIMBS)
 
 
 def _climbed(

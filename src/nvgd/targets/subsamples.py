@@ -210,6 +210,7 @@ def subsample(
     seed: int,
     most_batches: int = MOST_BATCHES,
     *,
+    fewest_batches: int = 1,
     or_all: bool = False,
 ) -> Subsample:
     """The rows that stand for all rows near these particles.
@@ -220,7 +221,7 @@ def subsample(
         target: a target for which `can_subsample` holds.
         particles: the anchor is in their centre.
         seed: seed of the subsample, and of the choice of probes.
-        most_batches: the largest subsample, in batches.
+        most_batches, fewest_batches: the largest and the smallest subsample, in batches.
         or_all: take all rows, if these are few enough, rather than a subsample of no use.
     """
     rng = np.random.default_rng(seed)
@@ -255,7 +256,8 @@ def subsample(
         check_order(np.concatenate(slopes), target.data.own_batch_size)
     # A stream may leave out the rows of an incomplete last batch.
     scale = target.num_rows / num_seen
-    rows, error = candidates.chosen(remainders, target.batch_size or 1, num_seen)
+    smallest = fewest_batches * (target.batch_size or 1)
+    rows, error = candidates.chosen(remainders, smallest, num_seen)
     if or_all and scale * error >= LARGEST_ERROR and target.num_rows <= MOST_ROWS_AT_ONCE:
         return _all_rows(target, place)
     own = _derivatives_of(target, place, rows)
@@ -332,17 +334,18 @@ class _Candidates:
         self._kept = jax.tree.map(lambda leaf: leaf[best], joined)
 
     def chosen(
-        self, remainders: Float[np.ndarray, " k"], batch_size: int, num_seen: int
+        self, remainders: Float[np.ndarray, " k"], smallest: int, num_seen: int
     ) -> tuple[Row, float]:
         """The smallest subsample whose error is below `TOLERANCE`, or the largest; and its error.
 
         Arguments:
             remainders: sums over all rows, at the probes.
+            smallest: fewest rows to take.
             num_seen: number of rows that were added.
         """
         rows, at_anchor, own, sizes, priorities = self._kept
         has_all = len(sizes) == num_seen
-        size = batch_size
+        size = smallest
         while True:
             size = min(size, len(sizes) if has_all else len(sizes) - 1)
             threshold = priorities[size] if size < len(sizes) else 0.0
