@@ -323,6 +323,7 @@ WITH_NAN[4, 1] = np.nan
     [
         (mlp(3), {"data": (X, LABELS + 1), "likelihood": "categorical"}, "must return 4 numbers"),
         (mlp(3), {"data": (X, LABELS - 1), "likelihood": "categorical"}, "labels 0 … K−1 only"),
+        (mlp(3), {"data": (X, LABELS + 1), "likelihood": "categorical"}, "labels 0 … 2"),
         (mlp(3), {"data": (X, Y), "likelihood": "categorical"}, "labels 0 … K−1 only"),
         (mlp(3), {"data": (X, LABELS.astype(str)), "likelihood": "categorical"}, "number the"),
         (mlp(2), {"data": (X, 0 * LABELS), "likelihood": "categorical"}, "at least two classes"),
