@@ -6,7 +6,7 @@ import numpy as np
 
 from nvgd._support.tables import markdown
 
-METHODS = ("NVGD", "deep ensemble")
+METHODS = ("NVGD", "deep ensemble", "SGLD", "SVGD", "MC dropout")
 # Published root mean square errors and negative log likelihoods: SVGD (Liu and Wang, 2016), deep
 # ensembles (Lakshminarayanan et al., 2017), dropout (Mukhoti et al., 2018).
 PUBLISHED = {
@@ -25,10 +25,11 @@ INTRODUCTION = """# Networks on UCI regression
 One hidden layer of 50 ReLU units (100 for protein), 100 networks, {num_steps} steps with batches of
 an eighth of the training rows, but 16 to 128 of them. Split k leaves out a tenth of the rows,
 chosen by NumPy's `default_rng(k)`; splits 0 to {last_split}. *NVGD* is
-`nvgd.sample(nvgd.from_network(...))` with its defaults, which has nothing to tune. *Deep ensemble*
-has the same networks, start, batch size and number of gradients, and a rate of Adam chosen on a
-tenth of each split's training rows. ± is the standard error over splits. The published columns used
-other splits, other numbers of gradients and 5 to 20 networks.
+`nvgd.sample(nvgd.from_network(...))` with its defaults, which has nothing to tune. The rivals have
+the same networks, start, batch size and number of gradients (MC dropout: one network, a hundred
+times as many steps, 100 masks), and a rate chosen on a tenth of each split's training rows. ± is the
+standard error over splits. The published columns used other splits, other numbers of gradients and
+5 to 20 networks.
 
     python -m benchmarks.networks --data uci_regression.npz --sets {sets} \\
         --splits {num_splits} --num-steps {num_steps}
@@ -40,6 +41,7 @@ def page(records: list[dict[str, Any]]) -> str:
     num_steps = max(record["num_steps"] for record in records)
     records = [record for record in records if record["num_steps"] == num_steps]
     names = [name for name in PUBLISHED if any(record["set"] == name for record in records)]
+    methods = [name for name in METHODS if any(record["method"] == name for record in records)]
     last_split = max(record["split"] for record in records)
     parts = [
         INTRODUCTION.format(
@@ -54,25 +56,25 @@ def page(records: list[dict[str, Any]]) -> str:
         ("rmse", "Root mean square error", 0),
     ):
         lines = [
-            ["", "splits", *METHODS, "SVGD, published", "ensemble, published", "dropout, published"]
+            ["", "splits", *methods, "SVGD, published", "ensemble, published", "dropout, published"]
         ]
         for name in names:
-            values = [_values(records, name, method, measure) for method in METHODS]
+            values = [_values(records, name, method, measure) for method in methods]
             published = [f"{row[column]:.3f}" for row in PUBLISHED[name]]
             cells = [_mean_and_error(each) for each in values]
             lines.append([name, str(len(values[0])), *cells, *published])
         parts.append(f"## {title}\n\n{markdown(lines)}\n")
-    lines = [["", *(f"{method}: {what}" for method in METHODS for what in ("coverage", "seconds"))]]
+    lines = [["", *(f"{method}: {what}" for method in methods for what in ("coverage", "seconds"))]]
     for name in names:
         cells = []
-        for method in METHODS:
+        for method in methods:
             cells.append(f"{np.mean(_values(records, name, method, 'coverage')):.3f}")
             cells.append(f"{np.median(_values(records, name, method, 'seconds')):.0f}")
         lines.append([name, *cells])
     parts.append(
-        "## Coverage of 90 % intervals, and seconds per run\n\nOn two cores shared with others. "
-        "Seconds of NVGD include compilation; those of the ensemble leave out the search for its "
-        f"rate, during which its program is compiled.\n\n{markdown(lines)}\n"
+        "## Coverage of 90 % intervals, and processor seconds per run\n\nSeconds of NVGD include "
+        "compilation; those of the rivals leave out the search for their rate, during which their "
+        f"program is compiled.\n\n{markdown(lines)}\n"
     )
     return "\n".join(parts)
 
@@ -82,5 +84,7 @@ def _values(records: list[dict[str, Any]], name: str, method: str, measure: str)
 
 
 def _mean_and_error(values: list[float]) -> str:
+    if not values:
+        return "–"
     error = np.std(values, ddof=1) / np.sqrt(len(values)) if len(values) > 1 else np.nan
     return f"{np.mean(values):.3f} ± {error:.3f}"

@@ -111,12 +111,21 @@ def test_whitening_is_not_spoilt_by_strays():
 
 
 def test_too_few_particles_for_a_scatter_are_scaled_coordinate_by_coordinate():
-    particles = jax.random.normal(jax.random.key(0), (50, 48)) * jnp.logspace(-3, 3, 48)
-    # Two particles so far away that they would dominate means and variances.
-    particles = particles.at[:2].mul(1e5)
+    particles = jax.random.normal(jax.random.key(0), (9, 8)) * jnp.logspace(-3, 3, 8)
     frame, state, scores = search(lambda x: -0.5 * x @ x, particles)
     assert state is None
     expressed, _ = frame.express(particles, scores)
+    lower, upper = quantiles(expressed, 0.25, 0.75)
+    assert np.allclose(0.7413 * (upper - lower), 1.0, atol=1e-3)
+
+
+def test_few_noisy_particles_are_scaled_robustly_without_sorts():
+    particles = jax.random.normal(jax.random.key(0), (50, 48)) * jnp.logspace(-3, 3, 48)
+    # Two particles so far away that they would dominate means and variances.
+    particles = particles.at[:2].mul(1e5)
+    state = COORDINATES.init(particles, is_noisy=True)
+    frame = COORDINATES.fit(particles, particles, state)
+    expressed, _ = frame.express(particles, particles)
     deviations = jnp.std(expressed[2:], axis=0)
     assert jnp.all((deviations > 0.7) & (deviations < 1.4))
     assert jnp.all(jnp.abs(jnp.mean(expressed[2:], axis=0)) < 0.3)

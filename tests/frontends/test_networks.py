@@ -321,8 +321,13 @@ WITH_NAN[4, 1] = np.nan
 @pytest.mark.parametrize(
     ("network", "options", "message"),
     [
-        (mlp(3), {"data": (X, LABELS + 1), "likelihood": "categorical"}, "must return 4 numbers"),
+        (
+            mlp(3),
+            {"data": (X, LABELS + 1), "likelihood": "categorical"},
+            "give the network 4 outputs",
+        ),
         (mlp(3), {"data": (X, LABELS - 1), "likelihood": "categorical"}, "labels 0 … K−1 only"),
+        (mlp(3), {"data": (X, LABELS + 1), "likelihood": "categorical"}, "labels 0 … 2"),
         (mlp(3), {"data": (X, Y), "likelihood": "categorical"}, "labels 0 … K−1 only"),
         (mlp(3), {"data": (X, LABELS.astype(str)), "likelihood": "categorical"}, "number the"),
         (mlp(2), {"data": (X, 0 * LABELS), "likelihood": "categorical"}, "at least two classes"),

@@ -238,10 +238,11 @@ def _searched(
 def _initial_state(
     flow: ParticleFlow, particles: Float[Array, "n d"], is_noisy: bool, key: PRNGKeyArray
 ) -> FlowState:
+    init_direction = flow.direction.init_noisy if is_noisy else flow.direction.init
     return FlowState(
         particles,
         flow.coordinates.init(particles, is_noisy=is_noisy),
-        flow.direction.init(particles, key=key),
+        init_direction(particles, key=key),
         flow.mover.init(particles),
         jnp.array(0),
     )

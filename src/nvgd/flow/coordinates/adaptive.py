@@ -92,7 +92,7 @@ class Adaptive(AbstractCoordinates[AdaptiveState | NoSearch | None]):
     def init(self, particles, *, is_noisy=False):
         """State without a driver."""
         num_particles, dim = particles.shape
-        if dim == 1 or not can_fit_scatter(num_particles, dim):
+        if dim == 1 or not (is_noisy or can_fit_scatter(num_particles, dim)):
             return None
         if is_noisy:
             return NoSearch()
@@ -117,10 +117,10 @@ class Adaptive(AbstractCoordinates[AdaptiveState | NoSearch | None]):
     def fit(self, particles, scores, state):
         """Fit the scatter, in the coordinates of the driver in use."""
         if state is None:
-            has_few = not can_fit_scatter(*particles.shape)
-            scales = quick_coordinate_scales if has_few else coordinate_scales
-            return DiagonalFrame(*scales(particles))
+            return DiagonalFrame(*coordinate_scales(particles))
         if isinstance(state, NoSearch):
+            if not can_fit_scatter(*particles.shape):
+                return DiagonalFrame(*quick_coordinate_scales(particles))
             return AffineFrame.of(*student_scatter(particles, COARSE))
         expressed, _ = state.frame.express(particles, scores)
         return _ComposedFrame(state.frame, AffineFrame.of(*student_scatter(expressed, FINE)))

@@ -90,6 +90,10 @@ class AbstractDirection(eqx.Module, Generic[State]):
     def init(self, particles: Float[Array, "n d"], *, key: PRNGKeyArray) -> State:
         """State for the first fit; checks that the direction supports these particles."""
 
+    def init_noisy(self, particles: Float[Array, "n d"], *, key: PRNGKeyArray) -> State:
+        """State for scores that are estimated from minibatches; `init` by default."""
+        return self.init(particles, key=key)
+
     def trains(self, state: State) -> bool:
         """Whether a fit from this state trains a network; as declared by default."""
         del state

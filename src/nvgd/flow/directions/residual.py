@@ -35,7 +35,7 @@ EVIDENCE_MEMORY = 0.9
 class ResidualState(NamedTuple):
     """The network r, and running means of E[−r·ξ + div r] (`gain`) and E|r|² (`size`).
 
-    The network is None in more than `MOST_DIMENSIONS` dimensions.
+    The network is None in more than `MOST_DIMENSIONS` dimensions, and for few noisy particles.
     """
 
     network: NeuralState | None
@@ -62,8 +62,10 @@ class Residual(AbstractDirection[ResidualState]):
     which is the regularised Stein discrepancy of f up to a constant and needs no second derivatives
     of log p. The weight β ∈ [0, 1] maximises the same objective at particles on which the network
     has not been trained yet: a network that does not help gets weight zero. While it gains
-    nothing, it is trained in every fifth step only. In more than 1,000 dimensions there is no
-    network, unless the trainer has a witness.
+    nothing, it is trained in every fifth step only. In more than 1,000 dimensions, and with
+    minibatches and fewer than 1.25 particles per dimension, there is no network, unless the trainer
+    has a witness. In the latter case ξ is the coordinate itself, clipped, instead of its rank's
+    quantile: ranks would take longer than the gradients of small neural networks.
 
     Intended for coordinates in which the particles have unit spread, such as `Adaptive`.
 
@@ -95,18 +97,25 @@ class Residual(AbstractDirection[ResidualState]):
         """A network that is zero everywhere, or the trainer's witness if it has one."""
         trainer, zero = self.trainer, jnp.zeros((), particles.dtype)
         if trainer.witness is None:
-            if particles.shape[1] > MOST_DIMENSIONS or not can_fit_scatter(*particles.shape):
+            if particles.shape[1] > MOST_DIMENSIONS:
                 return ResidualState(None, zero, zero, jnp.array(0))
             network = MLP(particles.shape[1], width=trainer.width, depth=trainer.depth, key=key)
             trainer = dataclasses.replace(trainer, witness=network.zeroed())
         network = trainer.init(particles, key=key)
         return ResidualState(network, zero, zero, jnp.array(0))
 
+    def init_noisy(self, particles, *, key):
+        """Without a network if particles are few: it cannot learn from them through the noise."""
+        state = self.init(particles, key=key)
+        is_given = self.trainer.witness is not None
+        return (
+            state if is_given or can_fit_scatter(*particles.shape) else state._replace(network=None)
+        )
+
     def fit(self, particles, scores, state, *, view, key):
         """Sum the three terms, of which the network is weighed and trained first."""
-        del view
-        has_few = not can_fit_scatter(*particles.shape)
-        repulsion = clipped_normal(particles) if has_few else normal_scores(particles)
+        is_quick = view is not None and view.is_noisy and not can_fit_scatter(*particles.shape)
+        repulsion = clipped_normal(particles) if is_quick else normal_scores(particles)
         velocities = scores + repulsion
         inner_steps, weight = jnp.array(0), jnp.zeros((), particles.dtype)
         if state.network is not None:

@@ -35,8 +35,13 @@ class Categorical(AbstractClasses):
     def output_shape(self, targets, found):
         """K numbers, for K of at least the number of labels in the data."""
         num_labels = int(targets.max()) + 1
-        num_classes = found[0] if len(found) == 1 and found[0] >= num_labels else num_labels
-        return (num_classes,)
+        if len(found) == 1 and 1 < found[0] < num_labels:
+            raise InputError(
+                f"y must hold labels 0 … {found[0] - 1} for a network with {found[0]} outputs, got "
+                f"{num_labels - 1}: number the classes with numpy.unique(y, return_inverse=True), "
+                f"or give the network {num_labels} outputs."
+            )
+        return (found[0] if len(found) == 1 and found[0] > 1 else num_labels,)
 
     def log_likelihood(self, output, noise, target):
         """Log probability of the label."""
