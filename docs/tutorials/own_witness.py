@@ -89,10 +89,9 @@ plt.show()
 
 # %%
 method = nvgd.NVGD(witness=Radial(jax.random.key(0)))
-posterior = nvgd.sample(log_density, method, dim=dim, seed=1)
+posterior = nvgd.sample(log_density, method, dim=dim)
 away = distances(posterior.draws["x"])
 print(f"distance {away.mean():.2f} ± {away.std():.2f}   (truth 4.00 ± 0.50)")
-print(posterior.diagnose().verdict)
 
 # %% [markdown]
 # **Next:** [devices and interruptions](devices.md).
