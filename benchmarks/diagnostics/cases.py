@@ -202,8 +202,8 @@ def _chains() -> list[Case]:
         return -0.5 * (x[0] / 5) ** 2 - 0.5 * jnp.sum(jnp.exp(-2 * x[0]) * x[1:] ** 2) - 30 * x[0]
 
     def modes(x):
-        """Modes in more dimensions than are searched, which hardly any jump connects."""
-        centres = jnp.stack([jnp.full(120, -3.0), jnp.full(120, 3.0)])
+        """Modes that hardly any jump connects."""
+        centres = jnp.stack([jnp.full(100, -3.0), jnp.full(100, 3.0)])
         return jax.nn.logsumexp(-0.5 * jnp.sum((x - centres) ** 2, axis=1))
 
     def rounded(x):
@@ -219,10 +219,10 @@ def _chains() -> list[Case]:
         return 20 * jnp.logaddexp(narrow, -0.5 * x[0] ** 2) - 0.5 * x[0] ** 2
 
     short = {"num_steps": 500}
-    apart = {"initial": nvgd.Jittered(jnp.zeros(120), 3.0), "num_steps": 1000}
+    apart = {"initial": nvgd.Jittered(jnp.zeros(100), 3.0), "num_steps": 1000}
     return [
         Case(group, "neck, 500 steps", ("improper", *EARLY), chained(neck, 31, **short)),
-        Case(group, "modes in 120 dimensions, 1000 steps", EARLY, chained(modes, 120, **apart)),
+        Case(group, "modes in 100 dimensions, 1000 steps", EARLY, chained(modes, 100, **apart)),
         Case(group, "rounding of single precision", EARLY, chained(rounded, 10, num_steps=1000)),
         Case(group, "improper", ("improper",), chained(flat, 2, num_steps=1000)),
         Case(group, "not bounded", ("improper", *EARLY), chained(unbounded, 2, num_steps=1000)),
