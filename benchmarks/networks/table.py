@@ -28,8 +28,8 @@ chosen by NumPy's `default_rng(k)`; splits 0 to {last_split}. *NVGD* is
 `nvgd.sample(nvgd.from_network(...))` with its defaults, which has nothing to tune. The rivals have
 the same networks, start, batch size and number of gradients (MC dropout: one network, a hundred
 times as many steps, 100 masks), and a rate chosen on a tenth of each split's training rows. ± is
-the standard error over splits. The published columns used other splits, other numbers of gradients and
-5 to 20 networks.
+the standard error over splits. The published columns used other splits, other numbers of gradients
+and 5 to 20 networks.
 
     python -m benchmarks.networks --data uci_regression.npz --sets {sets} \\
         --splits {num_splits} --num-steps {num_steps}
