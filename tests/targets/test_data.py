@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 import nvgd
+from nvgd.targets.climbs import climb
 from nvgd.targets.data import BUFFER_BYTES, steps_at_a_time
 from nvgd.targets.epochs import BLOCK_ROWS, MOST_LISTED_ROWS, BlockShuffle
 from nvgd.targets.host_data import BatchStream
-from nvgd.targets.mode_search import climb
 
 RNG = np.random.default_rng(0)
 FEATURES = RNG.normal(size=(1500, 3)).astype(np.float32)

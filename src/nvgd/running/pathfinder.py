@@ -8,8 +8,8 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from nvgd._support.errors import InputError, check_count, check_positive, plain
 from nvgd.running.starts import AbstractStart, OwnStart
+from nvgd.targets.climbs import climb
 from nvgd.targets.curvature import MAX_DENSE_DIMENSION, eigen_decomposed, positive
-from nvgd.targets.mode_search import climb
 from nvgd.targets.target import Target
 
 # Random probes for the diagonal of a large Hessian.

@@ -1,11 +1,16 @@
-"""Many climbs at once: L-BFGS from every row of a batch, one evaluation of the batch per step."""
+"""Climbs to a mode by L-BFGS: one on all data, or many at once."""
 
 from collections.abc import Callable
 from typing import NamedTuple
 
+import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Array, Bool, Float
 
+from nvgd._support.errors import InputError
+
+# Maps a position to the log density and score of all data.
+Objective = Callable[[Float[Array, " d"]], tuple[Float[Array, ""], Float[Array, " d"]]]
 # Maps positions to log densities and scores, in double precision.
 Batch = Callable[[Float[np.ndarray, "n d"]], tuple[np.ndarray, np.ndarray]]
 
@@ -18,6 +23,55 @@ LEAST_GAIN, SHORTER = 1e-4, 0.25
 MOST_SMALL, SMALL_GAIN = 4, 1e-3
 
 
+class ClimbPath(NamedTuple):
+    """The path of an optimiser."""
+
+    positions: list[np.ndarray]
+    """One per iteration, from the start to the final position."""
+    converged: bool
+
+    @property
+    def end(self) -> np.ndarray:
+        """The final position."""
+        return self.positions[-1]
+
+
+def climb(objective: Objective, start: Float[Array, " d"], max_iterations: int = 500) -> ClimbPath:
+    """Maximise the log density of all data by L-BFGS, from `start`."""
+    from scipy.optimize import minimize
+
+    dtype = start.dtype
+
+    def negative(position: np.ndarray) -> tuple[float, np.ndarray]:
+        value, score = objective(jnp.asarray(position, dtype))
+        return -float(value), -np.asarray(score, np.float64)
+
+    at_start = np.asarray(start, np.float64)
+    if not np.isfinite(negative(at_start)[0]):
+        raise InputError(
+            "the search for a mode cannot start where the log density is not finite: give example "
+            "a position inside its support."
+        )
+    positions = [at_start]
+    result = minimize(
+        negative,
+        at_start,
+        jac=True,
+        method="L-BFGS-B",
+        callback=lambda position: positions.append(np.array(position)),
+        # `ftol` stops at rounding error. `gtol` is off: the size of a gradient depends on units.
+        options={
+            "maxiter": max_iterations,
+            "maxcor": 20,
+            "ftol": 2 * float(jnp.finfo(dtype).eps),
+            "gtol": 0.0,
+        },
+    )
+    if np.all(np.isfinite(result.x)):
+        positions.append(np.asarray(result.x))
+    return ClimbPath(positions, bool(result.success))
+
+
 class Climbed(NamedTuple):
     """Where climbs have ended."""
 
@@ -27,7 +81,7 @@ class Climbed(NamedTuple):
 
 
 def climb_all(evaluate: Batch, starts: Float[np.ndarray, "n d"], most: int) -> Climbed:
-    """Climb from every start, with at most `most` evaluations of the batch."""
+    """Climb from every row, one evaluation of the batch per step, with at most `most` of them."""
     # Where the log density is not bounded, numbers overflow; such climbs end.
     with np.errstate(over="ignore", invalid="ignore"):
         return _climb_all(evaluate, starts, most)

@@ -17,8 +17,8 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from nvgd._support.errors import InputError
+from nvgd.targets.climbs import Objective, climb
 from nvgd.targets.curvature import MAX_DENSE_DIMENSION, eigen_decomposed
-from nvgd.targets.mode_search import Objective, climb
 
 MOST_NEWTON_STEPS = 20
 STEP_SIZES = (1.0, 0.3, 0.1, 0.01)

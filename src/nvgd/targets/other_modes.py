@@ -12,8 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from nvgd.targets.climbs import climb
 from nvgd.targets.data import AbstractBatches
-from nvgd.targets.mode_search import climb
 from nvgd.targets.row_passes import Place, log_densities, place_of
 from nvgd.targets.target import Target, evaluate
 
