@@ -18,7 +18,7 @@ from nvgd._support.errors import (
 from nvgd._support.version import __version__ as __version__
 from nvgd.flow.methods import MALA, NVGD, SGLD, SVGD, ULA
 from nvgd.flow.particle_flow import ParticleFlow
-from nvgd.posterior.diagnostics.verdict import Diagnosis
+from nvgd.posterior.diagnostics.diagnosis import Diagnosis
 from nvgd.posterior.files import load
 from nvgd.posterior.posterior import Posterior
 from nvgd.running.pathfinder import Laplace

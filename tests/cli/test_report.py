@@ -14,7 +14,7 @@ from nvgd.cli import main
 from nvgd.cli.report.advice import for_command_line
 from nvgd.cli.report.film import LARGEST, OUTSIDE, pack_film
 from nvgd.posterior.diagnostics import verdict
-from nvgd.posterior.diagnostics.verdict import Diagnosis
+from nvgd.posterior.diagnostics.diagnosis import Diagnosis
 
 MODEL = """
 import jax.numpy as jnp

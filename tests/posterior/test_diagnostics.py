@@ -25,6 +25,7 @@ from nvgd.posterior.diagnostics.measures import (
 )
 from nvgd.posterior.diagnostics.mixing import LARGEST_BULK, measure_mixing
 from nvgd.posterior.diagnostics.trend import trend
+from nvgd.posterior.diagnostics.verdict import OTHER_MODE, UNCORRECTED
 from nvgd.running.starts import AbstractStart
 
 TEN = Gaussian(np.arange(10.0), np.geomspace(0.01, 100.0, 10))
@@ -33,10 +34,11 @@ UNIT = nvgd.Target(Gaussian([1.0, -1.0], [1.0, 1.0]).log_density, dim=2)
 pytestmark = pytest.mark.xdist_group("diagnostics")
 
 
-def given(density, particles, history=None):
+def given(density, particles, history=None, **facts):
     target = nvgd.Target(density.log_density, dim=density.dim)
     particles = jnp.asarray(particles, jnp.float32)
-    return nvgd.Posterior(particles, history or {}, {}, "completed", 1, "given", 100, target)
+    known = history or {}, {}, "completed", 1, "given", 100
+    return nvgd.Posterior(particles, *known, target, **facts)
 
 
 def draws(density, num, seed=0):
@@ -54,6 +56,21 @@ def test_exact_draws_are_converged():
         assert diagnosis.converged, (density, diagnosis)
         assert not any(check.is_alarm for check in diagnosis.checks.values())
         assert "would not have been noticed" in diagnosis.advice
+
+
+@pytest.mark.parametrize(
+    ("note", "verdict"),
+    [
+        (f"climbs {OTHER_MODE}", "multimodal disagreement"),
+        (f"the particles are those of the flow, {UNCORRECTED}", "not yet"),
+        ("the flow stopped; the corrections began at step 7", "converged"),
+    ],
+)
+def test_a_run_that_missed_a_mode_or_its_corrections_has_not_converged(note, verdict):
+    posterior = given(TEN, draws(TEN, 100), notes=(note,))
+    diagnosis = posterior.diagnose()
+    assert diagnosis.verdict == verdict
+    assert any(note in text for text in (diagnosis.reason, *diagnosis.cautions))
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from nvgd._support.errors import (
     check_seed,
 )
 from nvgd.posterior.diagnostics.diagnose import diagnose
-from nvgd.posterior.diagnostics.verdict import Diagnosis
+from nvgd.posterior.diagnostics.diagnosis import Diagnosis
 from nvgd.posterior.expectations import Expectation, expectation
 from nvgd.posterior.record import RunRecord
 from nvgd.posterior.saving import save

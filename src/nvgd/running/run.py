@@ -15,6 +15,7 @@ from nvgd._support.interrupts import deferred_interrupts
 from nvgd._support.processes import agreed
 from nvgd.flow.movers.reborn import onto_nearest
 from nvgd.flow.stage import StageRecord, StepInfo
+from nvgd.posterior.diagnostics.verdict import OTHER_MODE, UNCORRECTED
 from nvgd.running import faults
 from nvgd.running.callbacks import Monitor
 from nvgd.running.chunks import CAPACITY, Chunk, Steps, advance
@@ -150,7 +151,7 @@ class Run(RunState):
             self.flow_particles = others.joined(particles)
             return True
         self.notes.append(
-            "climbs from starting positions end in another mode, as high as the one that the "
+            f"climbs from starting positions {OTHER_MODE}, as high as the one that the "
             f"particles are in: {float(others.shares.sum()):.0%} of them. These particles are of "
             "one mode, because no subsample stands for all rows at both; use all "
             "rows at once if they are affordable"
@@ -175,7 +176,7 @@ class Run(RunState):
         return (
             f"no subsample of the {self.target.num_rows} rows stands for all of them where the "
             "particles are, perhaps because there are several modes: the particles are those "
-            "of the flow, without corrections; use all rows at once if they are affordable"
+            f"of the flow, {UNCORRECTED}; use all rows at once if they are affordable"
         )
 
     def _settle(self, step: int) -> None:

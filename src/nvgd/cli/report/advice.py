@@ -3,7 +3,7 @@
 import dataclasses
 import re
 
-from nvgd.posterior.diagnostics.verdict import Diagnosis
+from nvgd.posterior.diagnostics.diagnosis import Diagnosis
 
 # What the library says → what a person can type after `nvgd sample`.
 _WORDS = (

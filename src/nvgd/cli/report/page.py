@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from nvgd._support.tables import html_table
 from nvgd.cli.report.document import PLAYER, embedded_image, embedded_json, resource, write_page
-from nvgd.posterior.diagnostics.verdict import Diagnosis
+from nvgd.posterior.diagnostics.diagnosis import Diagnosis
 from nvgd.posterior.palette import colour_of, tint
 from nvgd.posterior.posterior import Posterior
 from nvgd.posterior.predictive_plot import predict_observed, predictive

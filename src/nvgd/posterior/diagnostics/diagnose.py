@@ -10,13 +10,13 @@ from jaxtyping import Float
 from nvgd.posterior.chains import Chains
 from nvgd.posterior.diagnostics.chain_checks import chain_checks
 from nvgd.posterior.diagnostics.checks import Check, Evidence, Thresholds, gather
+from nvgd.posterior.diagnostics.diagnosis import Diagnosis
 from nvgd.posterior.diagnostics.trend import apart
 from nvgd.posterior.diagnostics.verdict import (
     INTERRUPTED,
     MIN_PARTICLES,
     MISFITS,
     SHAPES,
-    Diagnosis,
     decide,
     stopped,
     too_few,
