@@ -8,7 +8,8 @@ from nvgd.posterior.diagnostics.diagnosis import Diagnosis
 # What the library says → what a person can type after `nvgd sample`.
 _WORDS = (
     (r"diagnose\(num_replicates=(\d+)\)", r"--num-replicates \1"),
-    (r"max_steps=(\d+), without num_steps", r"--max-steps \1, without --num-steps"),
+    (r"max_steps=(\d+)", r"--max-steps \1"),
+    (r"without num_steps", "without --num-steps"),
     (r"num_steps=(\d+)", r"--num-steps \1"),
     (r"initial='(\w+)'", r"--initial \1"),
     (r"\(initial=\)", "(--initial prior)"),
