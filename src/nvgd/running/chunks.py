@@ -1,4 +1,4 @@
-"""Chunks: many steps of a stage, run as one compiled call between two checks of the clock."""
+"""Chunks: many steps of a stage between two checks of the clock."""
 
 from typing import Any, NamedTuple
 

@@ -5,13 +5,15 @@ another. Each climb here goes its own way: steps of Adam's on batches, then, for
 from the particles, L-BFGS on all rows.
 """
 
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+import optax
+from jaxtyping import Array, Float, PyTree
 
+from nvgd._support.compilation import quickly_compiled
 from nvgd.targets.climbs import climb
 from nvgd.targets.data import AbstractBatches
 from nvgd.targets.row_passes import Place, log_densities, place_of
@@ -20,8 +22,9 @@ from nvgd.targets.target import Target, evaluate
 NUM_CLIMBS = 16
 # Steps of a climb on batches, and their size, which falls to FINAL_SHARE of it.
 NUM_STEPS, STEP_SIZE, FINAL_SHARE = 300, 0.1, 0.01
-# Adam's decay rates.
-DECAY, DECAY_SQUARES = 0.9, 0.99
+OPTIMISER = optax.adam(
+    optax.exponential_decay(STEP_SIZE, NUM_STEPS, FINAL_SHARE), b1=0.9, b2=0.99, eps=1e-30
+)
 # Ends that are polished on all rows, and iterations of each.
 MOST_POLISHED, MOST_ITERATIONS = 3, 30
 # Where the log density is looked at between two modes, and by how many nats it must be lower there.
@@ -101,19 +104,19 @@ def _climbed(
     target: Target, starts: Float[np.ndarray, "n d"], batches: AbstractBatches
 ) -> Float[np.ndarray, "n d"]:
     """Ends of climbs on batches, by Adam, one climb per start."""
-    at = np.asarray(starts, np.float64)
-    mean, square = np.zeros_like(at), np.zeros_like(at)
+    at = jnp.asarray(starts)
+    state = OPTIMISER.init(at)
     for step in range(NUM_STEPS):
         batch = target.batch(jax.tree.map(lambda leaf: leaf[0], batches.take(step, 1)))
-        found = evaluate(target, jnp.asarray(at, starts.dtype), batch)
-        scores = np.nan_to_num(np.asarray(found.scores, np.float64), posinf=0.0, neginf=0.0)
-        mean = DECAY * mean + (1 - DECAY) * scores
-        square = DECAY_SQUARES * square + (1 - DECAY_SQUARES) * scores**2
-        size = STEP_SIZE * FINAL_SHARE ** (step / NUM_STEPS)
-        unbiased = mean / (1 - DECAY ** (step + 1))
-        root = np.sqrt(square / (1 - DECAY_SQUARES ** (step + 1))) + 1e-30
-        at = at + size * unbiased / root
-    return at.astype(starts.dtype)
+        at, state = _moved(at, state, evaluate(target, at, batch).scores)
+    return np.asarray(at)
+
+
+@quickly_compiled
+def _moved(at: Array, state: PyTree, scores: Array) -> tuple[Array, PyTree]:
+    scores = jnp.nan_to_num(scores, posinf=0.0, neginf=0.0)
+    changes, state = OPTIMISER.update(-scores, state)
+    return cast(Array, optax.apply_updates(at, changes)), state
 
 
 def _polished(
