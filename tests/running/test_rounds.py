@@ -14,13 +14,17 @@ from nvgd.posterior.chains import Chains
 from nvgd.running import rounds
 from nvgd.running.history import History
 from nvgd.running.plan import FEWEST_FLOW_STEPS, CorrectionLeg
-from nvgd.running.rounds import FIRST_ROUND, RoundsLength
+from nvgd.running.rounds import EARLIEST_END, FIRST_ROUND, RoundsLength
 
 DENSITY = Gaussian([2.0, -1.0], [[1.0, 0.5], [0.5, 2.0]])
 TARGET = nvgd.Target(DENSITY.log_density, dim=2)
 # A flow with corrections, at a fraction of the price of `NVGD()`.
 FLOW = nvgd.ParticleFlow(
     coordinates.Diagonal(), directions.Kernel(), movers.Euler(0.3), corrected=True
+)
+
+SLOW = nvgd.ParticleFlow(
+    coordinates.Identity(), directions.Kernel(), movers.Euler(0.003), corrected=True
 )
 
 pytestmark = pytest.mark.xdist_group("rounds")
@@ -112,8 +116,8 @@ def test_a_look_between_two_rounds_changes_nothing():
 
 def test_a_run_ends_after_the_first_round_if_its_chains_have_mixed():
     posterior = run()
-    end = FEWEST_FLOW_STEPS + FIRST_ROUND
-    assert posterior.stages == (("flow", FEWEST_FLOW_STEPS), ("corrections", end))
+    end = EARLIEST_END + FIRST_ROUND
+    assert posterior.stages == (("flow", EARLIEST_END), ("corrections", end))
     assert posterior.completed
     assert posterior.diagnose().converged
     assert posterior.chains is not None
@@ -122,6 +126,11 @@ def test_a_run_ends_after_the_first_round_if_its_chains_have_mixed():
     draws = np.asarray(posterior.draws["x"]).reshape(-1, 2)
     error = np.sqrt(np.diag(DENSITY.covariance) / len(draws))
     assert np.all(np.abs(draws.mean(axis=0) - DENSITY.mean) < 5 * error)
+
+
+def test_a_flow_that_has_not_come_to_rest_goes_on():
+    posterior = run(nvgd.Target(lambda x: -0.5 * jnp.sum((x - 100.0) ** 2), dim=2), SLOW)
+    assert posterior.stages[0] == ("flow", FEWEST_FLOW_STEPS)
 
 
 @pytest.fixture
@@ -168,13 +177,13 @@ TWO_MODES = nvgd.Target(two_modes, dim=2)
 
 # In the first round, at its end, while the second one adapts, and while it keeps draws.
 @pytest.mark.parametrize(
-    ("step", "target"), [(440, TARGET), (460, TARGET), (490, TWO_MODES), (570, TARGET)]
+    ("step", "target"), [(240, TARGET), (260, TARGET), (290, TWO_MODES), (370, TARGET)]
 )
 @pytest.mark.usefixtures("two_rounds")
 def test_a_run_resumes_to_the_bit_in_every_round(tmp_path, step, target):
     options: dict[str, Any] = {"metrics_every": 10, "target": target}
     whole = run(**options)
-    assert whole.stages[:3] == (("flow", 400), ("corrections", 460), ("corrections", 580))
+    assert whole.stages[:3] == (("flow", 200), ("corrections", 260), ("corrections", 380))
     # One gradient per particle for each step, and for each beginning of a round; the search for
     # modes takes the rest.
     rest = whole.history["num_gradients"][-1] / 40 - whole.num_steps - len(whole.stages) + 1
@@ -209,10 +218,10 @@ def test_ctrl_c_between_two_stages_or_in_a_check_resumes_to_the_bit(tmp_path, mo
     whole = run()
     # Before the first round, before the second, and in the checks at the ends of the two.
     moments = [
-        (CorrectionLeg, "enter", 1, 400),
-        (CorrectionLeg, "enter", 2, 460),
-        (rounds, "measure_mixing", 1, 460),
-        (rounds, "measure_mixing", 2, 580),
+        (CorrectionLeg, "enter", 1, 200),
+        (CorrectionLeg, "enter", 2, 260),
+        (rounds, "measure_mixing", 1, 260),
+        (rounds, "measure_mixing", 2, 380),
     ]
     for owner, name, number, step in moments:
         directory = tmp_path / f"{name}-{number}"
@@ -220,9 +229,9 @@ def test_ctrl_c_between_two_stages_or_in_a_check_resumes_to_the_bit(tmp_path, mo
             patch.setattr(owner, name, ctrl_c_at_call(number, getattr(owner, name)))
             with pytest.warns(nvgd.RunStoppedWarning, match=f"Ctrl-C after step {step} .*resumes"):
                 stopped = run(checkpoint=directory)
-        assert stopped.stages == whole.stages[: 1 + (step > 400) + (step > 460)]
+        assert stopped.stages == whole.stages[: 1 + (step > 200) + (step > 260)]
         # The draws of the round that has just ended are not lost.
-        assert stopped.draws["x"].shape[0] == (40 if step > 400 else 1)
+        assert stopped.draws["x"].shape[0] == (40 if step > 200 else 1)
         check_same(run(checkpoint=directory), whole)
 
 

@@ -6,6 +6,9 @@ from typing import Any, ParamSpec, TypeVar
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
 from jaxtyping import PyTree
 
 from nvgd._support.errors import is_tracing
@@ -17,6 +20,7 @@ SMALL = 4096
 
 # For the library's own programs, whose operations are many and small: most of the compilation time
 # would go to optimising loops over a few hundred numbers.
+EFFORT = "xla_backend_optimization_level"
 QUICKLY = {"xla_cpu_use_fusion_emitters": False, "xla_cpu_prefer_vector_width": 128}
 
 Inputs = ParamSpec("Inputs")
@@ -118,7 +122,7 @@ class Form:
         """The form of a pytree, and its arrays."""
         dynamic, static = eqx.partition(tree, eqx.is_array)
         arrays, dynamic_form = jax.tree.flatten(dynamic)
-        return cls(dynamic_form, static), arrays
+        return cls(dynamic_form, static), [_strongly_typed(array) for array in arrays]
 
     def tree(self, arrays: list[Any]) -> PyTree:
         """The pytree with these arrays."""
@@ -129,6 +133,15 @@ class Form:
 
     def __eq__(self, other: object) -> bool:
         return self is other or (isinstance(other, Form) and self._key == other._key)
+
+
+def _strongly_typed(array: Any) -> Any:
+    """The array without a weak type, with which JAX would compile its program a second time."""
+    if not getattr(array, "weak_type", False):
+        return array
+    if isinstance(array, Tracer):
+        return array.astype(array.dtype)
+    return jnp.asarray(np.asarray(array))
 
 
 def make_room() -> None:
@@ -147,12 +160,22 @@ def make_room() -> None:
 def _options(effort: int) -> dict[str, Any]:
     """The options for this effort that this version of XLA knows."""
 
-    def is_known(name: str, value: Any) -> bool:
+    known = {name: value for name, value in QUICKLY.items() if name in _known_names()}
+    if EFFORT in _known_names():
+        known[EFFORT] = effort
+    return known
+
+
+@functools.cache
+def _known_names() -> frozenset[str]:
+    def are_known(options: dict[str, Any]) -> bool:
         try:
-            jax.jit(lambda: 0, compiler_options={name: value}).lower().compile()
+            jax.jit(lambda: 0, compiler_options=options).lower().compile()
         except (jax.errors.JaxRuntimeError, ValueError):
             return False
         return True
 
-    wanted = {"xla_backend_optimization_level": effort, **QUICKLY}
-    return {name: value for name, value in wanted.items() if is_known(name, value)}
+    wanted = {EFFORT: 0, **QUICKLY}
+    if are_known(wanted):
+        return frozenset(wanted)
+    return frozenset(name for name, value in wanted.items() if are_known({name: value}))

@@ -95,7 +95,7 @@ class Corrections(AbstractStage):
         self, target: Target, particles: Float[Array, "n d"], *, key: PRNGKeyArray
     ) -> CorrectionState:
         """Evaluate the particles and adapt to them."""
-        found, none = evaluate(target, particles), jnp.zeros(len(particles), int)
+        found, none = evaluate(target, particles), jnp.asarray(np.zeros(len(particles), int))
         return _adapted(self, particles, found, none, self.first_step, key)
 
     def is_adapting(self, step: Any) -> Any:

@@ -9,6 +9,7 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
 from nvgd._support.errors import InputError, check_choice, check_count
 from nvgd.running.pathfinder import AnchorStart, Laplace
 from nvgd.running.starts import AbstractStart, OwnStart, PriorStart
+from nvgd.targets.scores import Scores
 from nvgd.targets.target import Target, evaluate
 
 # Particles by default, and in more than `MANY_DIMENSIONS` dimensions: there, correlations between
@@ -146,5 +147,5 @@ def is_faulty(
         taken: one step's entry of `Target.batches`, or None for all data.
     """
     found = evaluate(target, particles, target.batch(jax.tree.map(jnp.asarray, taken)))
-    rows = found.log_densities[:, None], found.scores, particles
-    return ~np.logical_and.reduce([np.isfinite(np.asarray(row)).all(axis=1) for row in rows])
+    found = Scores(*jax.device_get(found))
+    return ~(found.is_finite & np.isfinite(np.asarray(particles)).all(axis=1))

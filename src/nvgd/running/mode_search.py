@@ -15,6 +15,7 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from nvgd.exact.modes import Modes
 from nvgd.targets.climbs import climb_all
+from nvgd.targets.scores import Scores
 from nvgd.targets.target import Target, evaluate
 
 # In more dimensions, climbs of this length do not arrive.
@@ -73,8 +74,9 @@ class _Batches:
 
     def __call__(self, positions: Float[np.ndarray, "n d"]) -> tuple[np.ndarray, np.ndarray]:
         self.number += 1
-        found = evaluate(self._target, jnp.asarray(positions @ self.root.T, self._dtype))
-        logs, scores = (np.asarray(each, np.float64) for each in found.masked())
+        there = np.asarray(positions @ self.root.T, self._dtype)
+        found = Scores(*jax.device_get(evaluate(self._target, jnp.asarray(there)))).masked()
+        logs, scores = (each.astype(np.float64) for each in found)
         return logs, scores @ self.root
 
 

@@ -1,5 +1,6 @@
 """The length of a run with corrections that ends by itself: rounds, until the chains have mixed."""
 
+import math
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -16,10 +17,18 @@ from nvgd.running.stopping import AbstractLength
 from nvgd.targets.subsamples import MOST_BATCHES
 from nvgd.targets.target import Target
 
-# Number of corrections in the first round; every further round is twice as long as the one before,
+# The flow ends here already if the mean log density has come to rest: if from one of its last two
+# windows of this length to the other, it has changed by at most this share of the standard
+# deviation that the log density of a normal distribution has.
+EARLIEST_END = 200
+WINDOW = 25
+LARGEST_DRIFT = 0.1
+# Number of corrections in the first round; after one that has not mixed, a round is twice as long,
 # and its subsample of the rows may be GROWTH times as large: in the end, all rows.
 FIRST_ROUND = 600
 GROWTH = 4
+# One more round follows if the worst R-hat is above this share of what the verdict allows.
+SHARE_FOR_END = 0.5
 # With minibatches, a run returns to its flow this often if no subsample can stand for all rows
 # where the flow left the particles; the last time, it stays there.
 MOST_RETURNS = 3
@@ -43,8 +52,11 @@ class RoundEnd(NamedTuple):
 class RoundsLength(AbstractLength):
     """A flow, then rounds of corrections until the chains of a round have mixed.
 
+    The flow takes 400 steps, or 200 if its mean log density does not change any more by then.
     The first round takes 600 steps. If R-hat of some coordinate is too large at its end, the round
-    counts as warm-up of the next one, which is twice as long. Draws are those of the last round.
+    counts as warm-up of the next one, which is twice as long. Chains that have mixed, but with an
+    R-hat more than half of the way to its limit, take one more round of the same length. Draws are
+    those of the last round.
     With minibatches, a short round comes first, and the log density of a round is checked against
     all rows, too.
 
@@ -57,6 +69,8 @@ class RoundsLength(AbstractLength):
         self._approach = APPROACH if target.is_noisy else 0
         self._ends: list[RoundEnd] = []
         self._flow_end, self._num_returns = min(FEWEST_FLOW_STEPS, max_steps), 0
+        self._can_end_early = not target.is_noisy and max_steps > EARLIEST_END
+        self._largest_drift = LARGEST_DRIFT * math.sqrt(target.dim / 2)
         self._plan()
 
     def _plan(self) -> None:
@@ -70,18 +84,26 @@ class RoundsLength(AbstractLength):
             step = min(step + self._approach, self._max_steps)
             rounds.append(CorrectionLeg(self.given, step, self._most_batches(0)))
         for number in range(len(self._ends) + 1):
-            is_over = bool(number) and self._ends[number - 1].is_good
-            if is_over or step >= self._max_steps:
+            before = self._ends[:number]
+            if self._is_over(before) or step >= self._max_steps:
                 break
+            if before and not before[-1].is_good:
+                length *= 2
             left = self._max_steps - step
             # What would be left for another round joins this one.
             step += left if left < 3 * length else length
             # The error that was measured tells more than the one that is expected.
-            num_wrong = sum(end.density_error >= 1 for end in self._ends[:number])
+            num_wrong = sum(end.density_error >= 1 for end in before)
             most = self._most_batches(number)
             rounds.append(CorrectionLeg(self.given, step, most, GROWTH**num_wrong))
-            length *= 2
         self.legs, self.end = (flow, *rounds), step
+
+    @staticmethod
+    def _is_over(ends: list[RoundEnd]) -> bool:
+        """Whether no round follows: the last has mixed well, or two have mixed."""
+        if not ends or not ends[-1].is_good:
+            return False
+        return ends[-1].excess < SHARE_FOR_END or (len(ends) > 1 and ends[-2].is_good)
 
     def _most_batches(self, number: int) -> int:
         """Largest size of a round's subsample, in batches; it grows with returns to the flow."""
@@ -92,6 +114,12 @@ class RoundsLength(AbstractLength):
         """Whether the chains of the last round have mixed."""
         return self._ends[-1].is_good if self._ends else None
 
+    def steps_until_next(self, step):
+        """Number of steps before the flow may end, or before the next leg."""
+        number = super().steps_until_next(step)
+        is_before = self._can_end_early and step < EARLIEST_END
+        return min(number, EARLIEST_END - step) if is_before else number
+
     def look(
         self,
         step: int,
@@ -100,8 +128,11 @@ class RoundsLength(AbstractLength):
         chains: Callable[[], Chains | None],
         density_error: Callable[[], float],
     ) -> None:
-        """At the end of a round, measure how well its chains have mixed."""
-        del state, history
+        """End the flow if it has come to rest; at the end of a round, measure the mixing."""
+        del state
+        if step == EARLIEST_END and self._can_end_early and self._is_at_rest(history, step):
+            self._flow_end = step
+            self._plan()
         if step < self.end or (self._ends and self._ends[-1].step >= step):
             return
         found = chains()
@@ -111,6 +142,10 @@ class RoundsLength(AbstractLength):
         excess = float(np.max(measure_mixing(columns).excess))
         self._ends.append(RoundEnd(step, excess, density_error() / LARGEST_DENSITY_ERROR))
         self._plan()
+
+    def _is_at_rest(self, history: History, step: int) -> bool:
+        recent = history.infos(step).log_density[-2 * WINDOW :].reshape(2, WINDOW).mean(axis=1)
+        return bool(abs(recent[1] - recent[0]) <= self._largest_drift)
 
     def end_flow(self, step):
         """End the flow here; the first round is as much longer."""
@@ -124,12 +159,14 @@ class RoundsLength(AbstractLength):
         self._plan()
 
     def records(self):
-        """One array per field of `RoundEnd`."""
+        """One array per field of `RoundEnd`, and the end of the flow."""
         columns = np.array(self._ends, np.float64).reshape(-1, len(RoundEnd._fields))
-        return {name: columns[:, i] for i, name in enumerate(RoundEnd._fields)}
+        ends = {name: columns[:, i] for i, name in enumerate(RoundEnd._fields)}
+        return {**ends, "flow_end": np.array(self._flow_end)}
 
     def restore(self, records):
         """Restore the rounds and plan again from them."""
         columns = np.stack([records[name] for name in RoundEnd._fields], axis=1)
         self._ends = [RoundEnd(int(step), *rest) for step, *rest in columns.tolist()]
+        self._flow_end = int(records["flow_end"])
         self._plan()

@@ -3,7 +3,7 @@
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
-from jaxtyping import Array, Bool
+import numpy as np
 
 
 class Scores(NamedTuple):
@@ -15,14 +15,20 @@ class Scores(NamedTuple):
     """Shape (n, d)."""
 
     @property
-    def is_finite(self) -> Bool[Array, " n"]:
-        """Which particles have a finite log density and score."""
-        return jnp.isfinite(self.log_densities) & jnp.all(jnp.isfinite(self.scores), axis=-1)
+    def is_finite(self) -> Any:
+        """Which particles have a finite log density and score; shape (n,)."""
+        isfinite = self._numpy.isfinite
+        return isfinite(self.log_densities) & isfinite(self.scores).all(axis=-1)
 
     def masked(self) -> "Scores":
         """Replace values that are not finite: log density by −∞, score by zero."""
-        is_finite = self.is_finite
+        is_finite, where = self.is_finite, self._numpy.where
         return Scores(
-            jnp.where(is_finite, self.log_densities, -jnp.inf),
-            jnp.where(is_finite[:, None], self.scores, 0.0),
+            where(is_finite, self.log_densities, -np.inf),
+            where(is_finite[:, None], self.scores, 0.0),
         )
+
+    @property
+    def _numpy(self) -> Any:
+        """NumPy for arrays on the host, where JAX would compile a program per operation."""
+        return np if isinstance(self.log_densities, np.ndarray) else jnp
