@@ -128,7 +128,7 @@ class Corrections(AbstractStage):
         length = int(self.num_steps)
         window = length - length // 2
         most = max(min(MOST_KEPT, MOST_NUMBERS // (2 * num_particles * dim)), 1)
-        every = -(-window // most)
+        every = max(-(-window // most), 1)
         return range(self.end - (window - 1) // every * every, self.end + 1, every)
 
     def positions(self, state):

@@ -1,5 +1,7 @@
 """Chunks: many steps of a stage between two checks of the clock."""
 
+import dataclasses
+import functools
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -32,6 +34,8 @@ class Chunk(NamedTuple):
     """False if the last step tried met a value that is not finite and was not taken."""
     kept: list[Float[Array, "n d"]]
     """The particles at every `thin`-th step, perhaps with some of steps that were not taken."""
+    draws: list[Any]
+    """The states at the stage's `kept_steps`, if the chunk passes over them (`passes_draws`)."""
 
 
 class Steps(NamedTuple):
@@ -52,6 +56,37 @@ class Steps(NamedTuple):
     placement: Placement = Placement()
 
 
+@functools.partial(
+    jax.tree_util.register_dataclass, data_fields=["values"], meta_fields=["form", "dtypes"]
+)
+@dataclasses.dataclass(frozen=True)
+class Packed:
+    """The scalars of a step's record as one array, since every array costs the host its time."""
+
+    values: Float[Array, " k"]
+    form: Any
+    dtypes: tuple[np.dtype, ...]
+
+    @classmethod
+    def of(cls, info: StepInfo) -> "Packed":
+        """Pack a record. Its integers are counts of particles, which a float holds exactly."""
+        leaves, form = jax.tree.flatten(info)
+        values = jnp.stack([jnp.asarray(leaf, float) for leaf in leaves])
+        return cls(values, form, tuple(leaf.dtype for leaf in leaves))
+
+    @staticmethod
+    def stacked(infos: list["Packed"]) -> StepInfo:
+        """The records of several steps, as arrays on the host with one entry per step."""
+        columns = np.stack(jax.device_get([info.values for info in infos])).T
+        leaves = map(np.ndarray.astype, columns, infos[0].dtypes)
+        return jax.tree.unflatten(infos[0].form, leaves)
+
+
+def passes_draws(steps: Steps, state: Any) -> bool:
+    """Whether `advance` keeps every state, so that a chunk need not end at the next draw."""
+    return steps.stage.is_shared(state) and steps.placement.mesh is None
+
+
 def advance(steps: Steps, state: Any, previous: Any, taken: PyTree, length: int) -> Chunk:
     """Take `length` steps, or fewer if a value is not finite.
 
@@ -65,7 +100,7 @@ def advance(steps: Steps, state: Any, previous: Any, taken: PyTree, length: int)
             if steps use all data.
         length: number of steps, at most `CAPACITY`.
     """
-    if steps.stage.is_shared(state) and steps.placement.mesh is None:
+    if passes_draws(steps, state):
         return _advance_apart(steps, state, previous, taken, length)
     chunk, kept = advance_together(steps, state, previous, taken, jnp.array(length))
     if not chunk.healthy:
@@ -76,7 +111,7 @@ def advance(steps: Steps, state: Any, previous: Any, taken: PyTree, length: int)
         chunk = chunk._replace(state=again.state, previous=again.previous)
     # Cut on the host: on the device, every length would compile a new program.
     infos = jax.tree.map(lambda leaf: np.asarray(leaf)[: int(chunk.length)], chunk.infos)
-    return Chunk(chunk.state, chunk.previous, infos, bool(chunk.healthy), list(kept))
+    return Chunk(chunk.state, chunk.previous, infos, bool(chunk.healthy), list(kept), [])
 
 
 def _advance_apart(steps: Steps, state: Any, previous: Any, taken: PyTree, length: int) -> Chunk:
@@ -101,7 +136,7 @@ def _advance_apart(steps: Steps, state: Any, previous: Any, taken: PyTree, lengt
         )
         states.append(arrays)
         infos.append(info)
-    infos = jax.tree.map(lambda *values: np.array(values), *jax.device_get(infos))
+    infos = Packed.stacked(infos)
     is_faulty = (infos.num_faulty_scores > 0) | (infos.num_faulty_moves > 0)
     healthy = not is_faulty.any()
     last = length if healthy else int(is_faulty.argmax())
@@ -110,9 +145,11 @@ def _advance_apart(steps: Steps, state: Any, previous: Any, taken: PyTree, lengt
     if thin is not None:
         at = [i for i in range(1, last + 1) if (first + i) % thin == 0]
         kept = [form.tree(states[i]).particles for i in at]
+    draw_steps = stage.kept_steps(*state.particles.shape)
+    draws = [form.tree(states[i]) for i in range(1, last + 1) if first + i in draw_steps]
     if last:
         previous = form.tree(states[last - 1])
-    return Chunk(form.tree(states[last]), previous, infos, healthy, kept)
+    return Chunk(form.tree(states[last]), previous, infos, healthy, kept, draws)
 
 
 def _updated(
@@ -123,7 +160,7 @@ def _updated(
     arrays: list[Array],
     found: Scores,
     key: PRNGKeyArray,
-) -> tuple[list[Array], Float[Array, "n d"], StepInfo]:
+) -> tuple[list[Array], Float[Array, "n d"], "Packed"]:
     """The stage's own part of a step, which all targets of a shape share.
 
     Returns the arrays of the new state, and the positions at which to evaluate the target next.
@@ -131,7 +168,7 @@ def _updated(
     stage: AbstractStage = own.tree(own_arrays)
     view = TargetView.hidden(is_noisy=is_noisy)
     state, info = stage.update(form.tree(arrays), found, view, key=key)
-    return Form.of(state)[1], stage.positions(state), info
+    return Form.of(state)[1], stage.positions(state), Packed.of(info)
 
 
 _update = Program(_updated, 3, effort=1)

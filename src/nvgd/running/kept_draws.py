@@ -7,6 +7,7 @@ import numpy as np
 
 from nvgd.flow.stage import AbstractStage
 from nvgd.posterior.chains import Chains
+from nvgd.running.chunks import CAPACITY
 
 # The fields of a stage's state that belong to a draw.
 FIELDS = ("particles", "log_densities", "scores")
@@ -18,11 +19,11 @@ class KeptDraws:
     def __init__(self):
         self._by_step: dict[int, tuple[np.ndarray, ...]] = {}
 
-    def steps_until_next(self, stage: AbstractStage, state: Any) -> int | None:
-        """Number of steps before the next draw; None if there is none."""
+    def steps_until_next(self, stage: AbstractStage, state: Any) -> int:
+        """Number of steps before the next draw; `CAPACITY` if there is none."""
         steps = stage.kept_steps(*state.particles.shape)
         later = steps[max(-(-(int(state.step) + 1 - steps.start) // steps.step), 0) :]
-        return later[0] - int(state.step) if later else None
+        return later[0] - int(state.step) if later else CAPACITY
 
     def is_due(self, stage: AbstractStage, state: Any) -> bool:
         """Whether this state is a draw."""

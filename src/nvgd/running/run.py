@@ -18,7 +18,7 @@ from nvgd.flow.stage import StageRecord, StepInfo
 from nvgd.posterior.diagnostics.verdict import OTHER_MODE, UNCORRECTED
 from nvgd.running import faults
 from nvgd.running.callbacks import Monitor
-from nvgd.running.chunks import CAPACITY, Chunk, Steps, advance
+from nvgd.running.chunks import CAPACITY, Chunk, Steps, advance, passes_draws
 from nvgd.running.initialisation import is_faulty
 from nvgd.running.plan import AbstractLeg, Active, FlowLeg, leg_at
 from nvgd.running.progress import Progress
@@ -74,8 +74,8 @@ class Run(RunState):
                 ends += [watch.steps_until_next(step), self.length.steps_until_next(step)]
                 if saver is not None:
                     ends.append(saver.steps_until_next(step))
-                until_draw = self.draws.steps_until_next(self.active.stage, self.active.state)
-                ends += [] if until_draw is None else [until_draw]
+                if not passes_draws(self._steps(), self.active.state):
+                    ends.append(self.draws.steps_until_next(self.active.stage, self.active.state))
                 started = time.perf_counter()
                 self._chunk(step, agreed(min(ends)))
                 seconds = time.perf_counter() - started
@@ -195,14 +195,9 @@ class Run(RunState):
             self._batches.read_ahead(step + length, length, self._part)
         raised = None
         with self.placement.active():
-            steps = Steps(
-                self.placement.replicate(self.active.stage),
-                self._placed_target,
-                self._placed_key,
-                self.thin,
-                self.placement,
+            take = functools.partial(
+                advance, self._steps(), self.active.state, self.previous, shares
             )
-            take = functools.partial(advance, steps, self.active.state, self.previous, shares)
             try:
                 with contextlib.nullcontext() if step else faults.at_the_start():
                     chunk = take(length)
@@ -216,6 +211,10 @@ class Run(RunState):
         # After a value that is not finite, an error is not surprising, and has been dealt with.
         if raised is not None and (chunk is None or chunk.healthy):
             self._stop_for(raised)
+
+    def _steps(self) -> Steps:
+        stage = self.placement.replicate(self.active.stage)
+        return Steps(stage, self._placed_target, self._placed_key, self.thin, self.placement)
 
     @contextlib.contextmanager
     def _stopped_by_errors(self) -> Iterator[None]:
@@ -243,6 +242,8 @@ class Run(RunState):
             first, last = step // self.thin, (step + taken) // self.thin
             kept = self.placement.gathered(chunk.kept[: last - first])
             self.kept.extend(np.asarray(particles) for particles in kept)
+        for state in chunk.draws:
+            self.draws.add(state)
         infos = chunk.infos
         num_rows = self._placed_target.batch_size or self._placed_target.num_rows
         if num_rows:
