@@ -11,6 +11,7 @@ from scipy import stats
 
 import nvgd
 from nvgd import networks
+from nvgd.frontends.networks.scaling import Scaling
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(60, 3)) * np.array([1.0, 50.0, 0.01]) + np.array([0.0, 1e4, 5.0])
@@ -304,6 +305,20 @@ def test_rare_values_of_a_column_stay_moderate():
     seen = np.asarray(target.data.rows["x"])
     assert np.abs(seen).max() <= 10.0
     assert (seen[:, 2] == 0.0).all()
+
+
+def test_columns_that_vary_by_rounding_only_are_zero():
+    # The mean of so many equal numbers differs from them by rounding.
+    column = np.full(11_934, 0.998)
+    scaling = Scaling.of_columns(np.stack([column, np.arange(11_934.0)], axis=1))
+    assert np.all(scaling.standardise(np.stack([column, column], axis=1))[:, 0] == 0)
+
+
+def test_large_offsets_do_not_matter():
+    values = 1e9 + np.array([[-1.0], [0.0], [1.0]])
+    scaling = Scaling.of_columns(values)
+    expected = values - 1e9
+    np.testing.assert_allclose(scaling.standardise(values), expected / expected.std(), rtol=1e-5)
 
 
 class WithIntegers(eqx.Module):
