@@ -28,6 +28,7 @@ from benchmarks.networks.table import page
 from benchmarks.networks.tuning import best_rate
 from nvgd._support.errors import InputError, check_count
 from nvgd._support.files import output_directory, write_atomically
+from nvgd.running.sampling import default_num_steps
 
 # Short names as in the literature, and those in the file.
 SETS = {
@@ -50,12 +51,13 @@ def main() -> None:
     parser.add_argument("--sets", nargs="+", choices=list(SETS), default=list(SETS), metavar="NAME")
     parser.add_argument("--splits", type=int, default=20, metavar="K", help="splits 0 to K − 1")
     parser.add_argument("--methods", nargs="+", choices=list(METHODS), default=list(METHODS))
-    parser.add_argument("--num-steps", type=int, default=2000)
+    parser.add_argument("--num-steps", type=int, help="those of nvgd.sample if omitted")
     parser.add_argument("--out", type=Path, default=Path("results/networks"))
     options = parser.parse_args()
     try:
         check_count("--splits", options.splits)
-        check_count("--num-steps", options.num_steps)
+        if options.num_steps is not None:
+            check_count("--num-steps", options.num_steps)
         run(options)
     except InputError as error:
         sys.exit(str(error))
@@ -72,10 +74,12 @@ def run(options: argparse.Namespace) -> None:
         for split, name, method in itertools.product(
             range(options.splits), options.sets, options.methods
         ):
-            if (name, split, options.num_steps, method) in done:
+            part = Split.of(name, data[SETS[name]], split)
+            num_steps = options.num_steps or default_num_steps(part.target(part.train))
+            if (name, split, num_steps, method) in done:
                 continue
-            facts = {"set": name, "split": split, "num_steps": options.num_steps, "method": method}
-            found = METHODS[method](Split.of(name, data[SETS[name]], split), options.num_steps)
+            facts = {"set": name, "split": split, "num_steps": num_steps, "method": method}
+            found = METHODS[method](part, num_steps)
             records.append({**facts, **found})
             text = json.dumps(records, indent=1)
             write_atomically(path, lambda at, text=text: at.write_text(text))

@@ -22,8 +22,8 @@ PUBLISHED = {
 }
 INTRODUCTION = """# Networks on UCI regression
 
-One hidden layer of 50 ReLU units (100 for protein), 100 networks, {num_steps} steps with batches of
-an eighth of the training rows, but 16 to 128 of them. Split k leaves out a tenth of the rows,
+One hidden layer of 50 ReLU units (100 for protein), 100 networks, {steps} with batches of an
+eighth of the training rows, but 16 to 128 of them. Split k leaves out a tenth of the rows,
 chosen by NumPy's `default_rng(k)`; splits 0 to {last_split}. *NVGD* is
 `nvgd.sample(nvgd.from_network(...))` with its defaults, which has nothing to tune. The rivals have
 the same networks, start, batch size and number of gradients (MC dropout: one network, a hundred
@@ -32,20 +32,28 @@ the standard error over splits. The published columns used other splits, other n
 and 5 to 20 networks.
 
     python -m benchmarks.networks --data uci_regression.npz --sets {sets} \\
-        --splits {num_splits} --num-steps {num_steps}
+        --splits {num_splits}{option}
 """
 
 
+def _span(numbers: list[int]) -> str:
+    low, high = min(numbers), max(numbers)
+    return f"{low:,}" if low == high else f"{low:,} to {high:,}"
+
+
 def page(records: list[dict[str, Any]]) -> str:
-    """Markdown of all records that share the most steps."""
-    num_steps = max(record["num_steps"] for record in records)
-    records = [record for record in records if record["num_steps"] == num_steps]
+    """Markdown of every set's records with the most steps."""
+    most: dict[str, int] = {}
+    for record in records:
+        most[record["set"]] = max(record["num_steps"], most.get(record["set"], 0))
+    records = [record for record in records if record["num_steps"] == most[record["set"]]]
     names = [name for name in PUBLISHED if any(record["set"] == name for record in records)]
     methods = [name for name in METHODS if any(record["method"] == name for record in records)]
     last_split = max(record["split"] for record in records)
     parts = [
         INTRODUCTION.format(
-            num_steps=num_steps,
+            steps=f"{_span(list(most.values()))} steps",
+            option="" if len(set(most.values())) > 1 else f" --num-steps {max(most.values())}",
             last_split=last_split,
             num_splits=last_split + 1,
             sets=" ".join(names),

@@ -311,7 +311,8 @@ def test_columns_that_vary_by_rounding_only_are_zero():
     # The mean of so many equal numbers differs from them by rounding.
     column = np.full(11_934, 0.998)
     scaling = Scaling.of_columns(np.stack([column, np.arange(11_934.0)], axis=1))
-    assert np.all(scaling.standardise(np.stack([column, column], axis=1))[:, 0] == 0)
+    seen = scaling.standardise(np.stack([column, column], axis=1))[:, 0]
+    assert np.abs(seen).max() < 1e-9
 
 
 def test_large_offsets_do_not_matter():

@@ -49,9 +49,11 @@ from nvgd.targets.coercion import as_target
 from nvgd.targets.positions import Position
 from nvgd.targets.target import LogDensity, Target
 
-# Number of steps of a run without corrections, and the most that "auto" takes.
+# Number of steps of a run without corrections, and the most that "auto" takes. With minibatches, a
+# run passes over all rows this often, within these bounds.
 DEFAULT_NUM_STEPS = 1000
 DEFAULT_MAX_STEPS = 10_000
+NUM_PASSES = 40
 
 
 class FinalState(NamedTuple):
@@ -96,7 +98,8 @@ def sample(
         num_steps: number of steps, or "auto": a run with corrections ends when their chains have
             mixed, other runs when the held-out Stein discrepancy has stayed at the noise level of
             an exact sample for several checks in a row. If omitted, "auto" for runs with
-            corrections, 1,000 for others.
+            corrections. Others take 1,000 steps; with minibatches, up to 10,000 for 40 passes over
+            all rows.
         max_steps: largest number of steps with "auto"; 10,000 if omitted.
         initial: starting particles, as an array (n, dim) or a pytree like `example` with a leading
             axis n; or a way to draw them: "prior", "laplace" (a normal approximation),
@@ -265,12 +268,20 @@ def _warn_unless_converged(posterior: Posterior, length: AbstractLength) -> None
         )
 
 
+def default_num_steps(target: Target) -> int:
+    """Number of steps of a run without corrections."""
+    if target.batch_size is None:
+        return DEFAULT_NUM_STEPS
+    wanted = NUM_PASSES * target.num_rows // target.batch_size
+    return int(np.clip(wanted, DEFAULT_NUM_STEPS, DEFAULT_MAX_STEPS))
+
+
 def _length(
     target: Target, flow: ParticleFlow, num_steps: int | str | None, max_steps: int | None
 ) -> AbstractLength:
     corrects = flow.corrects(target)
     if num_steps is None:
-        num_steps = "auto" if corrects else DEFAULT_NUM_STEPS
+        num_steps = "auto" if corrects else default_num_steps(target)
     if num_steps != "auto":
         if isinstance(num_steps, str):
             raise InputError(f'num_steps must be a whole number or "auto", got {num_steps!r}.')
