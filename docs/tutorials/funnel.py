@@ -48,7 +48,7 @@ axes.set(xlim=(-9, 9), ylim=(-14, 14), xlabel="x₁", ylabel="x₂")
 def draw(frame):
     step, particles = frame
     dots.set_offsets(particles)
-    axes.set_title(f"{'flow' if step <= 400 else 'corrections'}, step {step}", loc="left")
+    axes.set_title(f"{'flow' if step <= posterior.stages[0].until_step else 'corrections'}, step {step}", loc="left")
     return (dots,)
 
 
@@ -58,7 +58,7 @@ plt.close(figure)
 Image(film)
 
 # %% [markdown]
-# In the first 400 steps the particles **flow**: they move together, along a learned field, and spread into neck and mouth.
+# First the particles **flow**: they move together, along a learned field, and spread into neck and mouth.
 # Then each becomes a Markov chain (**corrections**), so they start to jump about at random. The picture does not get better in
 # the second part; what it gains is that the draws are now unbiased.
 #

@@ -78,8 +78,8 @@ def test_with_few_particles_noise_makes_shorter_steps_than_a_signal():
         for step in range(100):
             displacements, state = mover._by_adam(1e6 * velocities[step], state)
         lengths[name] = float(jnp.sqrt(jnp.mean(displacements**2)))
-    assert np.isclose(lengths["signal"], 0.2, rtol=1e-3)
-    assert 0.03 < lengths["noise"] < 0.06
+    assert np.isclose(lengths["signal"], 0.1, rtol=1e-3)
+    assert 0.015 < lengths["noise"] < 0.03
 
 
 def test_minibatches_with_fewer_particles_than_dimensions():

@@ -13,8 +13,9 @@ from nvgd.flow.movers.base import AbstractMover
 
 # Cap of the displacement that all particles share, as a multiple of the cap of each particle.
 COMMON_CAPS = 3.0
-# Cap of Adam's steps, as a multiple of the same cap; noise shortens these steps anyway.
-NOISY_CAPS = 2.0
+# Over the second half of a run, steps decay to this share; Adam's, which are mostly noise, further.
+LAST_SHARE = 0.1
+LAST_SHARE_OF_ADAM = 0.01
 # The median velocity is that of at most this many particles. Its error hardly matters: what v̄
 # lacks is in v − v̄.
 MOST_SORTED = 64
@@ -97,9 +98,10 @@ class Capped(AbstractMover[CappedState]):
     three times their spread are clipped, so that outliers do not slow down the other particles.
 
     With few particles and minibatches, noise would reach these caps. Each coordinate of each
-    particle takes Adam's step 2c m/(√s + c/ε) instead, where m and s are means of v and v² over ten
-    steps. The step is 2εv if v is small and steady, 2c if v is large and steady, and a quarter of
-    that if v is noise.
+    particle takes Adam's step c m/(√s + c/ε) instead, where m and s are means of v and v² over ten
+    steps. The step is εv if v is small and steady, c if v is large and steady, and a quarter of
+    that if v is noise. These steps decay to a hundredth, because noise moves the particles as long
+    as they move at all.
 
     Arguments:
         step_size: ε.
@@ -148,13 +150,15 @@ class Capped(AbstractMover[CappedState]):
     def __call__(self, aim, state, *, step, key):
         """One capped step."""
         del key
+        last_share = LAST_SHARE
         if can_fit_scatter(*aim.velocities.shape):
             displacements, state = self._by_particle(aim.velocities, state, step, aim.view.is_noisy)
         elif aim.view.is_noisy:
             displacements, state = self._by_adam(aim.velocities, state)
+            last_share = LAST_SHARE_OF_ADAM
         else:
             displacements, state = self._by_coordinate(aim.velocities, state, step)
-        decay = 0.1 ** jnp.clip(2 * step / self.horizon - 1, 0.0, 1.0)
+        decay = last_share ** jnp.clip(2 * step / self.horizon - 1, 0.0, 1.0)
         return aim.particles + decay.astype(aim.particles.dtype) * displacements, state
 
     def _by_particle(
@@ -188,7 +192,7 @@ class Capped(AbstractMover[CappedState]):
         # A steady velocity v = c/ε, which just reaches the cap, has an update of ½.
         share_capped = _share(jnp.mean(steps**2, axis=0) > 0.25, velocities)
         state = state._replace(moments=moments, share_capped=share_capped)
-        return NOISY_CAPS * self.cap * steps, state
+        return self.cap * steps, state
 
     def _by_coordinate(
         self, velocities: Float[Array, "n d"], state: CappedState, step: Int[Array, ""]
