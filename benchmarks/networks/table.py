@@ -76,8 +76,11 @@ def page(records: list[dict[str, Any]]) -> str:
     for name in names:
         cells = []
         for method in methods:
-            cells.append(f"{np.mean(_values(records, name, method, 'coverage')):.3f}")
-            cells.append(f"{np.median(_values(records, name, method, 'seconds')):.0f}")
+            coverage, seconds = (
+                _values(records, name, method, measure) for measure in ("coverage", "seconds")
+            )
+            cells.append(f"{np.mean(coverage):.3f}" if coverage else "–")
+            cells.append(f"{np.median(seconds):.0f}" if seconds else "–")
         lines.append([name, *cells])
     parts.append(
         "## Coverage of 90 % intervals, and processor seconds per run\n\nSeconds of NVGD include "

@@ -48,7 +48,8 @@ axes.set(xlim=(-9, 9), ylim=(-14, 14), xlabel="x₁", ylabel="x₂")
 def draw(frame):
     step, particles = frame
     dots.set_offsets(particles)
-    axes.set_title(f"{'flow' if step <= posterior.stages[0].until_step else 'corrections'}, step {step}", loc="left")
+    stage = "flow" if step <= posterior.stages[0].until_step else "corrections"
+    axes.set_title(f"{stage}, step {step}", loc="left")
     return (dots,)
 
 
