@@ -37,9 +37,9 @@ class NVGD(ParticleFlow):
         optimizer: an `optax` transformation that moves the particles, in place of `Capped` and
             `Reborn`.
         coordinates: the coordinates in which the network sees the particles.
-        corrected: whether runs of 500 steps or more end with Metropolis-corrected steps
-            (`nvgd.exact`), from step 400 on, or after 20 % of a longer run. Has no effect with
-            minibatches.
+        corrected: whether runs of 500 steps or more end with Metropolis-corrected steps, from step
+            400 on (from 200 on where the length is "auto" and the flow is at rest), or after 20 %
+            of a longer run. Has no effect with minibatches and more than 300 parameters.
         options: options of `directions.Neural`: `witness`, `learning_rate`, `patience` and so on.
 
     Examples:
