@@ -75,7 +75,7 @@ class MnistParts(Mnist):
     methods: ClassVar[tuple[str, ...]] = tuple(FORMS)
     untuned: ClassVar[tuple[str, ...]] = tuple(FORMS)
     colours: ClassVar[dict[str, str]] = dict(
-        zip(FORMS, (tint(NVGD, share) for share in (0, 0.35, 0.6, -0.35, -0.6)), strict=True)
+        zip(FORMS, (tint(NVGD, share) for share in (0.0, 0.35, 0.6, -0.35, -0.6)), strict=True)
     )
 
     def flow(self, method: str, step_size: float | None) -> ParticleFlow:

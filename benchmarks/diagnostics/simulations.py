@@ -1,86 +1,85 @@
-"""Simulation-based calibration of the default method on three small models.
+"""Simulation-based calibration of the bare call on three models, its verdicts and stated errors.
 
-python -m benchmarks.diagnostics.simulations [--only NAME ...] [--number K]
+python -m benchmarks.diagnostics.simulations [--only NAME ...] [--number K] [--out FILE]
+
+Every run is also compared with exact moments. It is good if its standard deviations are within .8
+and 1.25 times the exact ones and its means within .25 of them.
 """
 
 import argparse
-import functools
+import json
 import time
 import warnings
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import Any
 
-import jax
-import jax.numpy as jnp
-import jax.scipy.stats as stats
+import numpy as np
 
 import nvgd
+from benchmarks.diagnostics.simulated_models import MODELS, Moments, Simulated
+from nvgd._support.files import output_directory, write_atomically
 from nvgd._support.tables import markdown
 
-# Fewer particles and steps than by default, so that hundreds of runs are affordable.
-OPTIONS: dict[str, Any] = {"num_particles": 64, "num_steps": 700}
-FEATURES = jax.random.normal(jax.random.key(7), (30, 2))
-NUM_GROUPS, PER_GROUP = 4, 5
+SD_RATIOS, LARGEST_SHIFT = (0.8, 1.25), 0.25
+
+Record = dict[str, Any]
 
 
-class Simulated(NamedTuple):
-    """A model from which data can be simulated."""
+def calibrate(model: Simulated, number: int) -> Record:
+    """Ranks, verdicts, and errors of means in units of the stated ones, of `number` data sets."""
+    exact: list[Moments] = []
+    verdicts, is_good, errors = [], [], []
 
-    simulate: Callable[[Any], tuple[dict[str, Any], Any]]
-    log_density: Callable[..., Any]
-    example: dict[str, Any]
+    def make_target(data: Any) -> nvgd.Target:
+        exact.append(model.moments(data))
+        return model.target(data)
 
+    def on_run(_: int, posterior: nvgd.Posterior) -> None:
+        means, sds, stated = (
+            np.array(list(posterior.summary()[column].values()))
+            for column in ("mean", "sd", "mc_error")
+        )
+        shifts, ratios = (means - exact[-1].means) / exact[-1].sds, sds / exact[-1].sds
+        is_near = np.all(np.abs(shifts) < LARGEST_SHIFT)
+        is_good.append(bool(is_near and SD_RATIOS[0] < ratios.min() < ratios.max() < SD_RATIOS[1]))
+        errors.append(((means - exact[-1].means) / stated).tolist())
+        verdicts.append(posterior.diagnose().verdict)
 
-def _normal(key: Any) -> tuple[dict[str, Any], Any]:
-    first, second = jax.random.split(key)
-    mean, log_scale = jax.random.normal(first, (2,))
-    outcome = mean + jnp.exp(log_scale) * jax.random.normal(second, (10,))
-    return {"mean": mean, "log_scale": log_scale}, outcome
-
-
-def _normal_density(at: dict[str, Any], data: Any) -> Any:
-    prior = stats.norm.logpdf(at["mean"]) + stats.norm.logpdf(at["log_scale"])
-    return prior + jnp.sum(stats.norm.logpdf(data, at["mean"], jnp.exp(at["log_scale"])))
-
-
-def _logistic(key: Any) -> tuple[dict[str, Any], Any]:
-    first, second = jax.random.split(key)
-    slopes = 1.5 * jax.random.normal(first, (2,))
-    return {"slopes": slopes}, jax.random.bernoulli(second, jax.nn.sigmoid(FEATURES @ slopes))
-
-
-def _logistic_density(at: dict[str, Any], data: Any) -> Any:
-    logits = jnp.where(data, 1.0, -1.0) * (FEATURES @ at["slopes"])
-    prior = jnp.sum(stats.norm.logpdf(at["slopes"], 0.0, 1.5))
-    return prior + jnp.sum(jax.nn.log_sigmoid(logits))
-
-
-def _groups(key: Any) -> tuple[dict[str, Any], Any]:
-    keys = jax.random.split(key, 4)
-    mean, log_scale = jax.random.normal(keys[0]), 0.7 * jax.random.normal(keys[1])
-    effects = mean + jnp.exp(log_scale) * jax.random.normal(keys[2], (NUM_GROUPS,))
-    outcome = effects[:, None] + jax.random.normal(keys[3], (NUM_GROUPS, PER_GROUP))
-    return {"mean": mean, "log_scale": log_scale, "effects": effects}, outcome
+    started = time.process_time()
+    result = nvgd.simulation_based_calibration(
+        model.simulate, number, make_target=make_target, on_run=on_run, progress=False
+    )
+    return {
+        "names": result.names,
+        "number": number,
+        "p_values": list(result.p_values.values()),
+        "is_uniform": result.is_uniform,
+        "verdicts": verdicts,
+        "is_good": is_good,
+        "errors": errors,
+        "cpu_seconds": (time.process_time() - started) / number,
+    }
 
 
-def _groups_density(at: dict[str, Any], data: Any) -> Any:
-    prior = stats.norm.logpdf(at["mean"]) + stats.norm.logpdf(at["log_scale"], 0.0, 0.7)
-    prior += jnp.sum(stats.norm.logpdf(at["effects"], at["mean"], jnp.exp(at["log_scale"])))
-    return prior + jnp.sum(stats.norm.logpdf(data, at["effects"][:, None]))
+def row(name: str, record: Record) -> tuple[str, ...]:
+    """A row of the table."""
+    errors, number = np.array(record["errors"]), record["number"]
+    good = [v for v, is_good in zip(record["verdicts"], record["is_good"], strict=True) if is_good]
+    return (
+        name,
+        str(len(record["names"])),
+        str(number),
+        f"{min(record['p_values']):.2g}",
+        "yes" if record["is_uniform"] else "NO",
+        f"{len(good)}/{number}",
+        f"{good.count('converged')}/{len(good)}",
+        f"{np.sqrt(np.mean(errors**2)):.2f}",
+        f"{np.mean(np.abs(errors) > 3):.2%}",
+        f"{record['cpu_seconds']:.2f}",
+    )
 
 
-MODELS = {
-    "mean and scale": Simulated(_normal, _normal_density, {"mean": 0.0, "log_scale": 0.0}),
-    "logistic": Simulated(_logistic, _logistic_density, {"slopes": jnp.zeros(2)}),
-    "centred groups": Simulated(
-        _groups, _groups_density, {"mean": 0.0, "log_scale": 0.0, "effects": jnp.zeros(NUM_GROUPS)}
-    ),
-}
-
-
-def _target(model: Simulated, data: Any) -> nvgd.Target:
-    log_density = jax.tree_util.Partial(model.log_density, data=data)
-    return nvgd.Target(log_density, example=model.example)
+HEAD = ("model", "parameters", "data sets", "smallest p", "uniform", "good", "of these converged")
 
 
 def main() -> None:
@@ -91,25 +90,18 @@ def main() -> None:
     )
     parser.add_argument("--only", nargs="+", choices=list(MODELS), default=list(MODELS))
     parser.add_argument("--number", type=int, default=200, metavar="K", help="data sets per model")
+    parser.add_argument("--out", type=Path, default=Path("results/simulations.json"))
     options = parser.parse_args()
+    output_directory(options.out.parent)
     warnings.simplefilter("ignore", UserWarning)
-    rows = [("model", "parameters", "data sets", "smallest p", "uniform", "CPU s per run")]
+    records = json.loads(options.out.read_text()) if options.out.exists() else {}
     for name in options.only:
-        model, started = MODELS[name], time.process_time()
-        result = nvgd.simulation_based_calibration(
-            model.simulate,
-            options.number,
-            make_target=functools.partial(_target, model),
-            progress=False,
-            **OPTIONS,
-        )
-        seconds = (time.process_time() - started) / options.number
-        uniform = "yes" if result.is_uniform else "NO"
-        smallest = f"{min(result.p_values.values()):.2g}"
-        number = str(len(result.names))
-        rows.append((name, number, str(options.number), smallest, uniform, f"{seconds:.2f}"))
-        print(" | ".join(rows[-1]), flush=True)
-    print(markdown(rows))
+        records[name] = calibrate(MODELS[name], options.number)
+        print(" | ".join(row(name, records[name])), flush=True)
+        text = json.dumps(records) + "\n"
+        write_atomically(options.out, lambda path, text=text: path.write_text(text))
+    rows = [(*HEAD, "errors, rms", "beyond 3", "CPU s per run")]
+    print(markdown([*rows, *(row(name, record) for name, record in records.items())]))
 
 
 if __name__ == "__main__":

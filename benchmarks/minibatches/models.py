@@ -6,6 +6,7 @@ import numpy as np
 from jax.scipy.special import gammaln
 
 from benchmarks.minibatches.model import Easier, MinibatchModel
+from benchmarks.minibatches.models_applied import APPLIED
 from benchmarks.minibatches.models_held_out import HELD_OUT
 from benchmarks.minibatches.simulation import features, groups, normal, single
 
@@ -402,5 +403,6 @@ BUILDERS = (
     zero_inflated,
     non_centred,
     *HELD_OUT,
+    *APPLIED,
 )
 MODELS = {build.__name__: build for build in BUILDERS}

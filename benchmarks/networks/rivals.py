@@ -1,7 +1,7 @@
 """Rivals with the networks and the number of gradients of the particles.
 
-Each is a function of target, rate, number of steps and seed, and returns positions of networks with
-a leading axis. Rates are chosen per split (`tuning`).
+Each is a function of target, rate, number of steps, seed and number of networks, and returns
+positions of networks with a leading axis. Rates are chosen per split (`tuning`).
 """
 
 import functools
@@ -21,38 +21,40 @@ from nvgd.flow.particle_flow import ParticleFlow
 from nvgd.targets.target import Target
 
 NUM_NETWORKS = 100
+# Networks with which rates are chosen.
+NUM_TUNED = 20
 # Probability that MC dropout drops a hidden unit.
 DROPOUT = 0.05
 
 
-def ensemble(target: Target, rate: float, num_steps: int, seed: int) -> Any:
+def ensemble(
+    target: Target, rate: float, num_steps: int, seed: int, num: int = NUM_NETWORKS
+) -> Any:
     """A deep ensemble."""
-    return deep_ensemble(
-        target, num_members=NUM_NETWORKS, num_steps=num_steps, rate=rate, seed=seed
-    )
+    return deep_ensemble(target, num_members=num, num_steps=num_steps, rate=rate, seed=seed)
 
 
-def sgld(target: Target, rate: float, num_steps: int, seed: int) -> Any:
-    """Stochastic gradient Langevin dynamics: the last states of 100 chains.
+def sgld(target: Target, rate: float, num_steps: int, seed: int, num: int = NUM_NETWORKS) -> Any:
+    """Stochastic gradient Langevin dynamics: the last states of as many chains.
 
     The rate is in units of 1/N, N the number of rows.
     """
-    return _sampled(target, nvgd.SGLD(jnp.asarray(rate / target.num_rows)), num_steps, seed)
+    return _sampled(target, nvgd.SGLD(jnp.asarray(rate / target.num_rows)), num_steps, seed, num)
 
 
-def svgd(target: Target, rate: float, num_steps: int, seed: int) -> Any:
+def svgd(target: Target, rate: float, num_steps: int, seed: int, num: int = NUM_NETWORKS) -> Any:
     """Stein variational gradient descent, moved by Adam."""
-    return _sampled(target, nvgd.SVGD(optimizer=adam(rate)), num_steps, seed)
+    return _sampled(target, nvgd.SVGD(optimizer=adam(rate)), num_steps, seed, num)
 
 
-def _sampled(target: Target, flow: ParticleFlow, num_steps: int, seed: int) -> Any:
+def _sampled(target: Target, flow: ParticleFlow, num_steps: int, seed: int, num: int) -> Any:
     with warnings.catch_warnings():
         # A rate that is too large ends a run; its particles are judged like others.
         warnings.simplefilter("ignore", RunStoppedWarning)
         posterior = nvgd.sample(
             target,
             flow,
-            num_particles=NUM_NETWORKS,
+            num_particles=num,
             num_steps=num_steps,
             seed=seed,
             progress=False,
@@ -60,14 +62,16 @@ def _sampled(target: Target, flow: ParticleFlow, num_steps: int, seed: int) -> A
     return jax.vmap(target.structure)(posterior.particles)
 
 
-def mc_dropout(target: Target, rate: float, num_steps: int, seed: int) -> Any:
-    """One network, trained with dropout for as many gradients as 100 networks take, and 100 masks.
+def mc_dropout(
+    target: Target, rate: float, num_steps: int, seed: int, num: int = NUM_NETWORKS
+) -> Any:
+    """One network, trained with dropout for as many gradients as `num` networks, and 100 masks.
 
     The penalty is the log prior (Gal and Ghahramani, 2016).
     """
     start_key, train_key, mask_key = jax.random.split(jax.random.key(seed), 3)
     start = target.flatten(target.model.draw_start(start_key, 1))[0]
-    num_steps = num_steps * NUM_NETWORKS
+    num_steps = num_steps * num
     trained = _train(*Form.of(target), start, num_steps, jnp.asarray(rate), train_key)
     keys = jax.random.split(mask_key, NUM_NETWORKS)
     return jax.vmap(lambda key: _with_mask(target.structure(trained), key))(keys)

@@ -24,12 +24,12 @@ INTRODUCTION = """# Networks on UCI regression
 
 One hidden layer of 50 ReLU units (100 for protein), 100 networks, {steps} with batches of an
 eighth of the training rows, but 16 to 128 of them. Split k leaves out a tenth of the rows,
-chosen by NumPy's `default_rng(k)`; splits 0 to {last_split}. *NVGD* is
+chosen by NumPy's `default_rng(k)`; splits 0 to {last_split} at most. *NVGD* is
 `nvgd.sample(nvgd.from_network(...))` with its defaults, which has nothing to tune. The rivals have
 the same networks, start, batch size and number of gradients (MC dropout: one network, a hundred
-times as many steps, 100 masks), and a rate chosen on a tenth of each split's training rows. ± is
-the standard error over splits. The published columns used other splits, other numbers of gradients
-and 5 to 20 networks.
+times as many steps, 100 masks), and a rate chosen with 20 networks on a tenth of each split's
+training rows. ± is the standard error over splits, whose number is in brackets. The published
+columns used other splits, other numbers of gradients and 5 to 20 networks.
 
     python -m benchmarks.networks --data uci_regression.npz --sets {sets} \\
         --splits {num_splits}{option}
@@ -63,14 +63,12 @@ def page(records: list[dict[str, Any]]) -> str:
         ("nll", "Negative log likelihood", 1),
         ("rmse", "Root mean square error", 0),
     ):
-        lines = [
-            ["", "splits", *methods, "SVGD, published", "ensemble, published", "dropout, published"]
-        ]
+        lines = [["", *methods, "SVGD, published", "ensemble, published", "dropout, published"]]
         for name in names:
             values = [_values(records, name, method, measure) for method in methods]
             published = [f"{row[column]:.3f}" for row in PUBLISHED[name]]
             cells = [_mean_and_error(each) for each in values]
-            lines.append([name, str(len(values[0])), *cells, *published])
+            lines.append([name, *cells, *published])
         parts.append(f"## {title}\n\n{markdown(lines)}\n")
     lines = [["", *(f"{method}: {what}" for method in methods for what in ("coverage", "seconds"))]]
     for name in names:
@@ -98,4 +96,4 @@ def _mean_and_error(values: list[float]) -> str:
     if not values:
         return "–"
     error = np.std(values, ddof=1) / np.sqrt(len(values)) if len(values) > 1 else np.nan
-    return f"{np.mean(values):.3f} ± {error:.3f}"
+    return f"{np.mean(values):.3f} ± {error:.3f} ({len(values)})"

@@ -99,8 +99,11 @@ class Judge:
         columns = columns[:, self._is_judged]
         self._columns_of_reference = columns
         self._ordered = np.sort(columns, axis=0)
-        self._mean, self._sd = columns.mean(axis=0), columns.std(axis=0)
-        self._error = self._sd / min(reference.effective_size, len(columns)) ** 0.5
+        self._sd = columns.std(axis=0)
+        self._mean, self._error = (
+            self._columns(values)[0, self._is_judged]
+            for values in (reference.means, reference.mean_errors)
+        )
         self._quantiles = np.quantile(columns, (0.05, 0.95), axis=0)
         self._width = self._quantiles[1] - self._quantiles[0]
         self._is_heavy = kurtosis(columns, axis=0) > HEAVY

@@ -57,6 +57,19 @@ def in_numpyro(
     )
 
 
+def non_centred(build: NumPyroBuilder, site: str) -> NumPyroBuilder:
+    """The same NumPyro model with a normal site in units of its scale, which NUTS samples well."""
+
+    def easy() -> tuple[Any, ...]:
+        from numpyro.handlers import reparam
+        from numpyro.infer.reparam import LocScaleReparam
+
+        model, *data = build()
+        return reparam(model, config={site: LocScaleReparam(0)}), *data
+
+    return easy
+
+
 def in_pymc(
     name: str, description: str, build: PyMCBuilder, easy: PyMCBuilder | None = None
 ) -> TrustModel:

@@ -4,14 +4,18 @@ from collections.abc import Sequence
 
 from benchmarks.trust.model import TrustModel
 from benchmarks.trust.models_further import FURTHER
+from benchmarks.trust.models_grouped import GROUPED
 from benchmarks.trust.models_hierarchical import HIERARCHICAL
 from benchmarks.trust.models_latent import LATENT
 from benchmarks.trust.models_priors import PRIORS
 from benchmarks.trust.models_regression import REGRESSION
+from benchmarks.trust.models_shapes import SHAPES
 from nvgd._support.errors import check_choice
 
 MODELS: dict[str, TrustModel] = {
-    model.name: model for model in (*HIERARCHICAL, *LATENT, *REGRESSION, *PRIORS, *FURTHER)
+    model.name: model
+    for group in (HIERARCHICAL, LATENT, REGRESSION, PRIORS, FURTHER, GROUPED, SHAPES)
+    for model in group
 }
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.trust.model import in_numpyro, in_pymc
+from benchmarks.trust.model import in_numpyro, in_pymc, non_centred
 
 SCHOOL_EFFECTS = np.array([28.0, 8.0, -3.0, 7.0, -1.0, 1.0, 18.0, 12.0])
 SCHOOL_ERRORS = np.array([15.0, 10.0, 16.0, 11.0, 9.0, 11.0, 10.0, 18.0])
@@ -22,14 +22,6 @@ def _eight_schools_c() -> tuple[Any, ...]:
             numpyro.sample("effect", dist.Normal(theta, errors), obs=effects)
 
     return model, SCHOOL_ERRORS, SCHOOL_EFFECTS
-
-
-def _eight_schools_c_easy() -> tuple[Any, ...]:
-    from numpyro.handlers import reparam
-    from numpyro.infer.reparam import LocScaleReparam
-
-    model, *data = _eight_schools_c()
-    return reparam(model, config={"theta": LocScaleReparam(0)}), *data
 
 
 def _eight_schools_nc() -> tuple[Any, ...]:
@@ -212,7 +204,10 @@ def _big_logistic() -> tuple[Any, ...]:
 HIERARCHICAL = (
     in_numpyro("eight_schools_nc", "eight schools, non-centred", _eight_schools_nc),
     in_numpyro(
-        "eight_schools_c", "eight schools, centred", _eight_schools_c, _eight_schools_c_easy
+        "eight_schools_c",
+        "eight schools, centred",
+        _eight_schools_c,
+        non_centred(_eight_schools_c, "theta"),
     ),
     in_pymc("pymc_centred", "30 groups, centred", _pymc_centred, _pymc_centred_easy),
     in_pymc("crossed", "crossed effects of subjects and items", _crossed),

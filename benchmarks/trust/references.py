@@ -41,6 +41,10 @@ class Reference:
     """Reference draws by name, shape (4000, ...), and how far they can be trusted."""
 
     draws: Draws
+    means: Draws
+    """Means of all draws, before thinning."""
+    mean_errors: Draws
+    """Their standard errors."""
     method: str
     """"exact" or "NUTS"."""
     dim: int
@@ -61,6 +65,7 @@ class Reference:
         return is_mixed and few_divergent
 
 
+ARRAYS = ("draws", "means", "mean_errors")
 FACTS = ("method", "dim", "r_hat", "effective_size", "num_divergent", "num_transitions")
 
 
@@ -77,9 +82,12 @@ def reference(model: TrustModel, directory: Path) -> Reference:
         environment = {**os.environ, "JAX_ENABLE_X64": "1"}
         subprocess.run([*command, "--cache-dir", str(directory)], check=True, env=environment)
     with np.load(path, allow_pickle=False) as stored:
-        names = [key for key in stored.files if key.startswith("draws/")]
-        draws = {name.removeprefix("draws/"): stored[name] for name in names}
-        return Reference(draws, **{name: stored[name].item() for name in FACTS})
+        arrays: list[Draws] = [{} for _ in ARRAYS]
+        for key in stored.files:
+            kind, _, name = key.partition("/")
+            if name:
+                arrays[ARRAYS.index(kind)][name] = stored[key]
+        return Reference(*arrays, **{name: stored[name].item() for name in FACTS})
 
 
 def make(model: TrustModel, directory: Path) -> None:
@@ -92,10 +100,12 @@ def make(model: TrustModel, directory: Path) -> None:
         chains = {name: np.asarray(chains[name]) for name in like}
         r_hat, effective_size = _checks(chains)
         draws = {name: _thinned(chains[name]) for name in like}
+        means = {name: chains[name].mean(axis=(0, 1)) for name in like}
+        errors = {name: _mean_errors(chains[name]) for name in like}
         method = "exact" if isinstance(model.recipe, Exact) else "NUTS"
         num_transitions = 0 if method == "exact" else NUM_CHAINS * num_kept
         facts = (method, target.dim, r_hat, effective_size, num_divergent, num_transitions)
-        made = Reference(draws, *facts)
+        made = Reference(draws, means, errors, *facts)
         if made.is_trusted:
             break
     assert made is not None
@@ -105,7 +115,9 @@ def make(model: TrustModel, directory: Path) -> None:
                 f"the reference of {model.name} has {name} of shape {made.draws[name].shape[1:]}, "
                 f"the target has {value.shape[1:]}."
             )
-    arrays: dict[str, Any] = {f"draws/{name}": draws for name, draws in made.draws.items()}
+    arrays: dict[str, Any] = {
+        f"{kind}/{name}": values for kind in ARRAYS for name, values in getattr(made, kind).items()
+    }
     arrays |= {name: np.asarray(getattr(made, name)) for name in FACTS}
     path = directory / f"{model.name}.npz"
     write_atomically(path, lambda file: np.savez(file, allow_pickle=False, **arrays))
@@ -115,6 +127,17 @@ def _thinned(chains: np.ndarray) -> np.ndarray:
     """4000 draws, evenly from all chains, in single precision."""
     step = chains.shape[0] * chains.shape[1] // NUM_DRAWS
     return chains[:, ::step].reshape(-1, *chains.shape[2:])[:NUM_DRAWS].astype(np.float32)
+
+
+def _mean_errors(chains: np.ndarray) -> np.ndarray:
+    """Standard errors of the means over all chains, from their autocorrelations."""
+    from numpyro.diagnostics import effective_sample_size
+
+    number = chains.shape[0] * chains.shape[1]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        sizes = np.minimum(effective_sample_size(chains), number)
+    # Constants have no effective size, and no error.
+    return chains.std(axis=(0, 1)) / np.sqrt(np.where(sizes > 0, sizes, number))
 
 
 def _chains(

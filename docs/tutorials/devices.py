@@ -1,8 +1,8 @@
 # %% [markdown]
 # # Devices and interruptions
 #
-# You will split a run over several devices, kill it, and continue it to the same result. A CPU can stand in for two devices; the flag has
-# to be set before JAX starts.
+# You will split a run over two devices, then kill a run and continue it to the same result. A CPU can stand in for two
+# devices if a flag is set before JAX starts.
 
 # %%
 import os
@@ -26,8 +26,8 @@ print(posterior)
 # %% [markdown]
 # ## A run that is killed
 #
-# `checkpoint=` names a directory. Here is a program that samples with a checkpoint every 50 steps. We start it in a process of its
-# own and kill it a moment after its first checkpoint, without giving it a chance to clean up.
+# `checkpoint=` names a directory. Here is a program that writes a checkpoint every 50 steps. We start it in a process of
+# its own and kill it a moment after its first checkpoint, so that it cannot clean up.
 
 # %%
 import subprocess
@@ -58,10 +58,12 @@ print(sorted(path.name for path in directory.iterdir()))
 
 # %%
 options = dict(dim=2, num_steps=1500)
-continued = nvgd.sample(funnel.log_density, **options, checkpoint=directory, checkpoint_every=50)
+continued = nvgd.sample(
+    funnel.log_density, **options, checkpoint=directory, checkpoint_every=50
+)
 undisturbed = nvgd.sample(funnel.log_density, **options)
 print("largest difference:", abs(continued.particles - undisturbed.particles).max())
 
 # %% [markdown]
-# Several hosts: [several devices](../how-to/devices.md). What happens in other faults, from a full disk to a lost process:
-# [faults](../reference/faults.md).
+# To use several hosts, see [several devices](../how-to/devices.md). For other faults, from a full disk to a lost process,
+# see [faults](../reference/faults.md).

@@ -33,7 +33,7 @@ posterior = nvgd.sample(target)
 print(posterior.summary())
 
 # %% [markdown]
-# There was nothing to choose: 256 particles flow to the posterior, then become Markov chains whose moves are
+# There was nothing to choose. 256 particles flow to the posterior; then each becomes a Markov chain whose moves are
 # accepted or rejected. The run ends when the chains have mixed, or after 10,000 steps.
 #
 # ## Did it work?
@@ -42,16 +42,16 @@ print(posterior.summary())
 print(posterior.diagnose())
 
 # %% [markdown]
-# The first line is the verdict, the next ones say what to do, and the table gives each measure with the value
-# expected of draws from the posterior ([read the verdict](../how-to/read-the-verdict.md)).
+# The first line is the verdict. The next lines say what to do. The table gives each measure with the value that draws
+# from the posterior should have ([read the verdict](../how-to/read-the-verdict.md)).
 #
-# Look at the R-hat of the tails. This model is a hard case: where `tau` is small, the effects `theta` are squeezed
-# together, so the posterior is a funnel whose neck has no end. Chains need many steps to go down and up again, and
-# with some seeds the verdict is `not yet`, because of the low values of `tau`.
+# This model is a hard case. Where `tau` is small, the effects `theta` are squeezed together, so the posterior is a funnel
+# with an endless neck, and chains need many steps to enter and leave it. With some seeds, the verdict is `not yet`, and
+# its reason names the low values of `tau`.
 #
-# ## Follow the advice
+# ## An easier form of the same model
 #
-# The remedy is to write the effects in units of their scale: the *non-centred* form of the same model.
+# The remedy is to write the effects in units of their scale. This is the *non-centred* form:
 
 # %%
 
@@ -67,12 +67,13 @@ def non_centred(errors, effects=None):
 
 centred = posterior
 posterior = nvgd.sample(nvgd.from_numpyro(non_centred, errors, effects))
-print(posterior.diagnose().verdict, "after", posterior.num_steps, "steps, not", centred.num_steps)
+print(posterior.diagnose().verdict)
+print("steps:", posterior.num_steps, "instead of", centred.num_steps)
 print(posterior.summary(var_names=["mu", "tau", "theta"]))
 
 # %% [markdown]
-# Compare with the first summary: means, standard deviations and quantiles agree. So the first run was usable, and the verdict
-# was strict about the part of the posterior that matters least.
+# Compare with the first summary: means, standard deviations and quantiles agree, but the errors of the means are smaller
+# and the run is shorter.
 #
 # ## What the schools learn from each other
 #
@@ -88,7 +89,14 @@ low, middle, high = np.quantile(theta, [0.05, 0.5, 0.95], axis=0)
 schools = np.arange(8)
 
 figure, axes = plt.subplots(figsize=(7, 3.2), layout="constrained")
-axes.errorbar(schools - 0.12, effects, 1.645 * errors, fmt="o", color="0.6", label="reported, 90 %")
+axes.errorbar(
+    schools - 0.12,
+    effects,
+    1.645 * errors,
+    fmt="o",
+    color="0.6",
+    label="reported, 90 %",
+)
 axes.errorbar(
     schools + 0.12,
     middle,
@@ -98,7 +106,12 @@ axes.errorbar(
     label="posterior, 90 %",
 )
 axes.axhline(float(posterior.draws["mu"].mean()), color="C1", lw=1, label="mean of mu")
-axes.set(xticks=schools, xticklabels=list("ABCDEFGH"), xlabel="school", ylabel="effect, points")
+axes.set(
+    xticks=schools,
+    xticklabels=list("ABCDEFGH"),
+    xlabel="school",
+    ylabel="effect, points",
+)
 axes.legend(ncols=3, fontsize="small")
 plt.show()
 
@@ -106,7 +119,7 @@ plt.show()
 # ## A question with its error
 #
 # How likely is it that the programme of school A is better than that of school C? `expectation` takes any
-# function of one draw and returns its posterior mean with a standard error.
+# function of one draw and returns its posterior mean with its standard error.
 
 # %%
 print(posterior.expectation(lambda draw: draw["theta"][0] > draw["theta"][2]))
@@ -114,8 +127,7 @@ print(posterior.expectation(lambda draw: draw["theta"][0] > draw["theta"][2]))
 # %% [markdown]
 # ## Predictions
 #
-# `predict` draws new data from the model. Every effect that was reported should look like one of its
-# predictions.
+# `predict` draws new data from the model. Each reported effect should look like one of its predictions.
 
 # %%
 predicted = np.asarray(posterior.predict()["effect"]).reshape(-1, 8)

@@ -27,7 +27,7 @@ def trend(position):
 
 
 # %% [markdown]
-# Both are *normalised*: priors and likelihoods include their constants. Without them, an evidence means nothing.
+# Both include the constants of priors and likelihoods. Without them, the evidence is meaningless.
 #
 # First the posteriors, with the default method:
 
@@ -46,8 +46,8 @@ for name, target in models.items():
 # stores the map of every step. `weigh` pushes fresh draws of the base through them and weighs each by p/q; the mean weight is the
 # evidence.
 #
-# Two choices: the base should be a bit wider than the posterior, whose covariance we know by now. And the flow has to be smooth, so the
-# kernel of SVGD takes the place of the default's ranks.
+# There are two choices to make. The base should be somewhat wider than the posterior, whose covariance we know by now. The
+# flow must be smooth, so we use SVGD with its kernel: the default works with ranks, which are not smooth.
 
 # %%
 flow = nvgd.SVGD(0.05, coordinates=nvgd.coordinates.Whitened())
@@ -61,7 +61,7 @@ for name, target in models.items():
     print(name, evidences[name])
 
 # %% [markdown]
-# Pareto k̂ below 0.7 says that the weights, and so the error, can be trusted.
+# With a Pareto k̂ below 0.7, the weights and the standard error can be trusted.
 #
 # ## The answer
 #
@@ -75,7 +75,9 @@ for name, design in columns.items():
         values, jnp.zeros(20), jnp.asarray(covariance)
     )
     error = evidences[name].standard_error
-    print(f"{name:5s}  {evidences[name].log_evidence:.3f} ± {error:.3f}   truth {truth:.3f}")
+    print(
+        f"{name:5s}  {evidences[name].log_evidence:.3f} ± {error:.3f}   truth {truth:.3f}"
+    )
 
 difference = evidences["trend"].log_evidence - evidences["flat"].log_evidence
 print(f"Bayes factor of the trend: {np.exp(difference):.2f}")

@@ -1,7 +1,7 @@
 # %% [markdown]
 # # A funnel, seen as a film
 #
-# Neal's funnel is the shape of every hierarchical model in small: x₁ is a log scale, x₂ is normal with standard deviation
+# Neal's funnel is a hierarchical model in miniature: x₁ is a log scale, and x₂ is normal with standard deviation
 # exp(x₁/2). You will watch particles fill it, and compare the result with exact draws.
 
 # %%
@@ -20,7 +20,9 @@ posterior = nvgd.sample(
     num_steps=1000,
     metrics={"sd of x1": lambda particles: particles[:, 0].std()},
     metrics_every=20,
-    callback=lambda state: frames.append((int(state.step), np.asarray(state.particles))),
+    callback=lambda state: frames.append(
+        (int(state.step), np.asarray(state.particles))
+    ),
 )
 print(posterior)
 
@@ -60,8 +62,8 @@ Image(film)
 
 # %% [markdown]
 # First the particles **flow**: they move together, along a learned field, and spread into neck and mouth.
-# Then each becomes a Markov chain (**corrections**), so they start to jump about at random. The picture does not get better in
-# the second part; what it gains is that the draws are now unbiased.
+# Then each becomes a Markov chain (**corrections**), so they start to move at random. The picture does not change much in
+# the second part, but the draws no longer have the bias of the flow.
 #
 # ## How good is it?
 #
@@ -74,15 +76,17 @@ print("NVGD         ", nvgd.metrics.energy_distance(posterior.particles, exact))
 print("exact sample ", nvgd.metrics.energy_distance(same_size, exact))
 
 # %% [markdown]
-# The particles are *closer* to the target than an independent sample of the same size: one state of every chain is returned,
-# and they are chosen so that together they are spread evenly.
+# The particles are *closer* to the target than an independent sample of the same size. They are one state of each chain,
+# chosen so that together they are spread evenly.
 #
-# ## Other methods in the same frame
+# ## Other methods on the same target
 #
-# SVGD and Langevin dynamics follow the same flow with other stand-ins for the unknown part. They need a step size.
+# SVGD and Langevin dynamics follow the same flow, with a kernel or noise in place of the network. They need a step size.
 
 # %%
-figure, panels = plt.subplots(1, 3, figsize=(9, 3), sharex=True, sharey=True, layout="constrained")
+figure, panels = plt.subplots(
+    1, 3, figsize=(9, 3), sharex=True, sharey=True, layout="constrained"
+)
 methods = [nvgd.NVGD(), nvgd.SVGD(0.1), nvgd.ULA(0.01)]
 for number, (panel, method) in enumerate(zip(panels, methods, strict=True)):
     with_method = nvgd.sample(funnel.log_density, method, dim=2, num_steps=1000)
@@ -90,7 +94,9 @@ for number, (panel, method) in enumerate(zip(panels, methods, strict=True)):
     panel.contour(first, second, density, levels, colors="0.8", linestyles="-")
     panel.scatter(*with_method.particles.T, s=5, color=f"C{number}")
     panel.set(xlim=(-9, 9), ylim=(-14, 14), xlabel="x₁")
-    panel.set_title(f"{type(method).__name__}, energy distance {distance:.3f}", fontsize="medium")
+    panel.set_title(
+        f"{type(method).__name__}, energy distance {distance:.3f}", fontsize="medium"
+    )
 panels[0].set_ylabel("x₂")
 plt.show()
 

@@ -1,9 +1,9 @@
 # %% [markdown]
 # # A million rows
 #
-# A logistic regression on a million rows. One gradient of all data costs as much as two thousand gradients of a batch of
-# 512 rows, so each step should see only one batch. You will write the model as prior and likelihood of
-# one row; the library does the rest.
+# A logistic regression on a million rows. One gradient on all data costs as much as two thousand gradients on a batch of
+# 512 rows, so each step should use only one batch. You will write the model as a prior and the likelihood of one row; the
+# library does the rest.
 
 # %%
 import jax
@@ -68,18 +68,19 @@ for _ in range(6):
 sd = np.sqrt(np.diag(covariance))
 
 draws = posterior.draws["x"].reshape(-1, num_features)
-print("error of means, in posterior sd:", np.abs((draws.mean(axis=0) - weights) / sd).round(2))
-print("ratio of standard deviations:   ", (draws.std(axis=0) / sd).round(2))
+with np.printoptions(precision=2, suppress=True):
+    print("error of means / sd:", np.abs(draws.mean(axis=0) - weights) / sd)
+    print("ratio of sds:       ", draws.std(axis=0) / sd)
 
 # %% [markdown]
-# Means and widths are those of all rows, although a step sees 512 of them. The flow takes batches; the corrections that
-# follow take a [subsample that stands for all rows](../how-it-works/index.md#minibatches), and the verdict says by
-# how much its log densities are off.
+# Means and standard deviations are those of all rows, although a step uses only 512 of them. The flow uses batches; the
+# corrections that follow use a [subsample that stands for all rows](../how-it-works/index.md#minibatches), and the verdict
+# says how large the error of its log densities is.
 #
 # ## What a step costs
 #
-# A step reads one batch for all particles. Data that do not fit into memory are read from a `np.memmap` or a
-# `BatchStream`; the model stays the same ([large data](../how-to/large-data.md)). How to choose the batch
+# A step reads one batch for all particles. Data that do not fit into memory can be read from a `np.memmap` or a
+# `BatchStream`, without changes to the model ([large data](../how-to/large-data.md)). How to choose the batch
 # size: [batch size and N](../how-to/batch-size.md).
 
 # %%

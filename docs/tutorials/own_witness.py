@@ -1,8 +1,8 @@
 # %% [markdown]
 # # Your own witness
 #
-# The network that NVGD trains is an Equinox module from (d,) to (d,). You will bring your own, which knows a symmetry of the
-# target, and see what that is worth.
+# The network that NVGD trains is an Equinox module that maps (d,) to (d,). You will bring your own, which knows a symmetry
+# of the target, and see how much that helps.
 #
 # The target is a shell in ten dimensions: the distance from the origin is N(4, ½²), and all directions are equally likely.
 
@@ -27,8 +27,8 @@ def distances(positions):
 
 
 # %% [markdown]
-# A shell looks the same from all sides, so its field points along the radius: f(x) = g(|x|) x. A network for g has one input instead of
-# ten. Its last layer is zero at first, as that of the default's own network is.
+# A shell looks the same from all sides, so its field points along the radius: f(x) = g(|x|) x. A network for g has one
+# input instead of ten. Its last layer starts at zero, as in the default's own network.
 
 
 # %%
@@ -50,18 +50,22 @@ class Radial(eqx.Module):
 # %% [markdown]
 # ## The witness alone
 #
-# In the paper's method, the witness is the whole field, so this is where to see what it has learned. Pass it as `witness`.
+# In the paper's method, the witness is the whole field, so what it has learned shows there. Pass it as `witness`.
 
 # %%
 methods = {
     "the paper's network": nvgd.NVGD.paper(0.05, learning_rate=1e-3),
-    "radial network": nvgd.NVGD.paper(0.05, learning_rate=1e-3, witness=Radial(jax.random.key(0))),
+    "radial network": nvgd.NVGD.paper(
+        0.05, learning_rate=1e-3, witness=Radial(jax.random.key(0))
+    ),
 }
 runs = {}
 for name, method in methods.items():
     runs[name] = nvgd.sample(log_density, method, dim=dim, num_steps=600)
     away = distances(runs[name].particles)
-    print(f"{name:20s} distance {away.mean():.2f} ± {away.std():.2f}   (truth 4.00 ± 0.50)")
+    print(
+        f"{name:20s} distance {away.mean():.2f} ± {away.std():.2f}   (truth 4.00 ± 0.50)"
+    )
 
 # %%
 import matplotlib.pyplot as plt
@@ -72,7 +76,11 @@ normal = np.exp(-0.5 * ((grid - radius) / width) ** 2) / (width * np.sqrt(2 * np
 axes.plot(grid, normal, color="k", label="truth")
 for name, run in runs.items():
     axes.hist(
-        distances(run.particles), np.linspace(2, 6, 33), density=True, histtype="step", label=name
+        distances(run.particles),
+        np.linspace(2, 6, 33),
+        density=True,
+        histtype="step",
+        label=name,
     )
 axes.set(xlabel="distance from the origin", ylabel="density")
 axes.legend()
@@ -84,8 +92,8 @@ plt.show()
 #
 # ## With the default
 #
-# The default adds the witness to a closed-form part, weighs it by what it gains on particles that it was not trained on, and
-# ends with corrections. So the result is right with any witness, and a better witness only gets there sooner.
+# The default adds the witness to a closed-form part, weighs it by its gain on particles that it was not trained on, and
+# ends with corrections. So the result is right with any witness; a better witness only gets there sooner.
 
 # %%
 method = nvgd.NVGD(witness=Radial(jax.random.key(0)))

@@ -28,7 +28,7 @@ with pm.Model(coords={"feature": ["age", "height"]}) as model:
     pm.StudentT("score", freedom, mu=line, sigma=scale, observed=score)
 
 # %% [markdown]
-# Student's t has heavy tails, so single outliers do not pull the line. `scale` and `freedom` are positive; PyMC's
+# Student's t has heavy tails, so single outliers do not pull the line. `scale` and `freedom` must be positive; PyMC's
 # own transforms take care of that.
 
 # %%
@@ -56,19 +56,22 @@ import arviz as az
 import matplotlib.pyplot as plt
 
 data = posterior.to_arviz()
-print(az.summary(data, var_names=["intercept", "slope", "scale"]).to_string())
+table = az.summary(data, var_names=["intercept", "slope", "scale"])
+print(table.to_string())
 
 # %% [markdown]
-# ArviZ's plots take it as it is. Every particle is a chain, so there are 256 of them: combine them where a plot would draw each.
+# ArviZ's plots accept it. Every particle is a chain, so there are 256 chains: combine them in plots that would draw each.
 
 # %%
-az.plot_forest(data, var_names=["slope", "scale", "freedom"], combined=True, figsize=(7, 3))
+az.plot_forest(
+    data, var_names=["slope", "scale", "freedom"], combined=True, figsize=(7, 3)
+)
 plt.show()
 
 # %% [markdown]
 # ## Predictions
 #
-# Data that the model predicts should look like the data.
+# Predicted data should look like the observed data.
 
 # %%
 predicted = np.asarray(posterior.predict()["score"]).reshape(-1, len(score))

@@ -32,3 +32,10 @@ def test_constant_coordinates_and_single_draws():
     chains[..., 1] = 7.0
     assert np.all(support_points(chains)[:, 1] == 7.0)
     np.testing.assert_array_equal(support_points(chains[:, :1]), chains[:, 0])
+
+
+def test_draws_of_an_improper_target_do_not_overflow():
+    chains = np.random.default_rng(2).normal(size=(20, 6, 2)).astype(np.float32)
+    scales = np.array([1e30, 1.0], np.float32)
+    expected = support_points(chains) * scales
+    np.testing.assert_allclose(support_points(chains * scales), expected, rtol=1e-5)

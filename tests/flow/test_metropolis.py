@@ -177,7 +177,7 @@ def begin(flow, target=WHOLE, num_particles=10):
         (lambda: stein.PowerNorm(1.0), "finite number > 1"),
         (lambda: coordinates.Preconditioned([[1.0, 2.0], [2.0, 1.0]]), "positive definite"),
         (lambda: nvgd.learn_transport(WHOLE, nvgd.ULA()), "density is not known"),
-        (lambda: nvgd.learn_transport(WHOLE, nvgd.NVGD()), "no map to push draws through"),
+        (lambda: nvgd.learn_transport(WHOLE, nvgd.NVGD()), "its steps are not maps"),
         (lambda: nvgd.learn_transport(MINIBATCHES, nvgd.SVGD()), "leave the target's batch_size"),
         (lambda: begin(nvgd.MALA(0.1), MINIBATCHES), "minibatches only estimate"),
         (lambda: begin(flow_of(directions.Stochastic())), "this target has none"),

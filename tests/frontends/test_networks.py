@@ -356,7 +356,7 @@ WITH_NAN[4, 1] = np.nan
         (mlp(), {"data": (X[:5], Y)}, "as many targets as rows"),
         (mlp(), {"data": X}, "pair"),
         (mlp(), {"data": (X[:, 0], Y)}, r"write x\[:, None\]"),
-        (mlp(2), {"data": (X, Y)}, "must return 1 numbers per row"),
+        (mlp(2), {"data": (X, Y)}, "must return an output of size 1 per row"),
         (mlp(), {"data": (X[:, :2], Y)}, "could not be evaluated at one row"),
         (lambda row: row, {"data": (X, Y)}, "without parameters="),
         (WithIntegers(eqx.nn.Linear(3, 1, key=KEY), jnp.arange(3)), {"data": (X, Y)}, "int32"),

@@ -13,6 +13,8 @@ from nvgd import coordinates, directions, movers
 from nvgd.densities import Banana, Funnel, Gaussian, GaussianMixture
 from nvgd.posterior.chains import Chains, autocorrelation_times
 from nvgd.posterior.diagnostics.agreement import r_hat
+from nvgd.posterior.diagnostics.chain_checks import RISE, chain_checks
+from nvgd.posterior.diagnostics.cut_off import cut_off_tail
 from nvgd.posterior.diagnostics.held_out import held_out_discrepancy
 from nvgd.posterior.diagnostics.measures import (
     kernel_test,
@@ -406,9 +408,80 @@ def unbounded(x):
 )
 def test_improper_targets_are_called_improper(log_density, reason):
     posterior = nvgd.sample(
-        log_density, CORRECTED, dim=2, num_particles=60, num_steps=1000, progress=False
+        log_density, CORRECTED, dim=2, num_particles=60, num_steps=1500, progress=False
     )
     diagnosis = posterior.diagnose()
     assert diagnosis.verdict == "improper", diagnosis
     assert re.search(reason, diagnosis.reason)
     assert diagnosis.advice
+
+
+def changing_chains(log_densities):
+    """Chains of three unmixed coordinates, with these log densities (chain, draw)."""
+    starts = 10 * np.random.default_rng(0).normal(size=(len(log_densities), 1, 3))
+    positions = starts + exact_chains(*log_densities.shape)
+    return chain_checks(Chains(positions, log_densities, -positions), {"x": positions}, "abc")
+
+
+def test_a_rise_of_the_log_density_is_without_end_only_if_it_goes_on():
+    time, noise = np.linspace(0, 1, 30), np.random.default_rng(1).normal(size=(60, 30))
+    assert changing_chains(noise + 30 * time)[RISE].is_alarm
+    # An approach ends.
+    assert not changing_chains(noise - 30 * np.exp(-6 * time))[RISE].is_alarm
+    # Chains move, one after the other, from a wide mode to a narrow one that others hold already.
+    arrival = np.linspace(-0.2, 1, 60)[:, None]
+    assert not changing_chains(noise + 30 * (time > arrival))[RISE].is_alarm
+
+
+def test_far_modes_of_unequal_width_are_not_called_improper():
+    """Chains that move to the narrow mode and back change their log density by 138 nats."""
+    modes, scales = jnp.array([[-40.0] * 30, [40.0] * 30]), jnp.array([1.0, 0.01])
+
+    def log_density(x):
+        squares = jnp.sum((x - modes) ** 2, axis=1) / scales**2
+        return jnp.logaddexp(*(-0.5 * squares - 30 * jnp.log(scales)))
+
+    start = modes[jnp.arange(40) % 2] + 0.01 * np.random.default_rng(0).normal(size=(40, 30))
+    posterior = nvgd.sample(
+        nvgd.Target(log_density, dim=30),
+        CORRECTED,
+        initial=start,
+        num_steps=600,
+        progress=False,
+    )
+    assert posterior.diagnose().verdict != "improper"
+
+
+def funnel_chains(seed, lowest=-np.inf):
+    """Exact draws of a funnel of ten coordinates whose first one is above `lowest`."""
+    rng = np.random.default_rng(seed)
+    driver = rng.normal(size=200 * 16 * 3)
+    driver = driver[driver > lowest][: 200 * 16].reshape(200, 16, 1)
+    scale = np.exp(driver)
+    others = scale * rng.normal(size=(200, 16, 10))
+    squares = np.sum((others / scale) ** 2, axis=2, keepdims=True)
+    scores = np.concatenate([-driver + squares - 10, -others / scale**2], axis=2)
+    positions = np.concatenate([driver, others], axis=2)
+    return Chains(positions, np.zeros((200, 16)), scores)
+
+
+def test_a_neck_that_no_chain_enters_is_seen_by_the_scores():
+    for seed in range(5):
+        whole = cut_off_tail(funnel_chains(seed))
+        assert whole is not None
+        assert not whole.is_alarm
+        found = cut_off_tail(funnel_chains(seed, lowest=-1.6))
+        assert found is not None
+        assert (found.is_alarm, found.is_low, found.coordinate) == (True, True, 0)
+        # The normal density at −1.6 over the mass beyond it, in standard deviations of the draws.
+        assert found.density == pytest.approx(0.11 / 0.945 * 0.87, rel=0.3)
+
+
+def test_chains_that_all_avoid_a_tail_have_not_converged():
+    values = exact_chains(256, 48)
+    values = values[values[:, :, 1] < 1.8][: 256 * 40].reshape(256, 40, 3)
+    diagnosis = from_chains(values).diagnose()
+    assert diagnosis.verdict == "not yet"
+    assert "avoid a region" in diagnosis.reason
+    assert "high values of x[1]" in diagnosis.reason
+    assert "max_steps=4000" in diagnosis.advice

@@ -135,7 +135,7 @@ def _with_data():
 
 def test_a_target_without_data_has_no_predictive_plot():
     run = nvgd.sample(lambda x: -x @ x, nvgd.ULA(0.1), dim=1, num_steps=1, progress=False)
-    with pytest.raises(nvgd.InputError, match="needs a model that knows its observed data"):
+    with pytest.raises(nvgd.InputError, match="needs a model with observed data"):
         run.plot("predictive")
 
 

@@ -105,6 +105,22 @@ def test_the_last_round_takes_what_is_left():
     assert ends(RoundsLength(FLOW, TARGET, 1500)) == [400, 1500]
 
 
+def test_chains_that_have_barely_mixed_take_one_more_round_of_the_same_length():
+    mixed = made_up_chains(True)
+    barely = mixed._replace(positions=mixed.positions + np.linspace(-0.6, 0.6, 40)[:, None, None])
+    length = RoundsLength(FLOW, TARGET, 2000)
+    length.look(length.end, no_state, History(), lambda: barely, lambda: 0.0)
+    assert length.is_converged
+    assert ends(length) == [400, 2000]
+    length = RoundsLength(FLOW, TARGET, 2500)
+    length.look(length.end, no_state, History(), lambda: barely, lambda: 0.0)
+    # The rest of the run is not needed for a confirmation.
+    assert ends(length) == [400, 1000, 1600]
+    look(length, is_mixed=True)
+    assert length.is_converged
+    assert length.end == 1600
+
+
 def test_a_look_between_two_rounds_changes_nothing():
     length = RoundsLength(FLOW, TARGET, 10_000)
     length.look(700, no_state, History(), lambda: made_up_chains(False), lambda: 0.0)

@@ -8,7 +8,7 @@ import pytest
 import nvgd
 from nvgd.posterior.diagnostics.rank_uniformity import holm, uniform_band, uniformity_p_values
 from nvgd.running import simulation_calibration
-from nvgd.targets import target as targets
+from nvgd.targets import evaluation
 
 NUM_DATA = 4
 
@@ -105,6 +105,14 @@ def test_the_same_seed_gives_the_same_result_and_stopped_runs_are_reported(exact
     assert f"{len(first.stopped)} runs stopped early: {first.stopped[0]}" in repr(first)
 
 
+def test_every_run_is_handed_over_with_its_number(exact_sampler):
+    exact_sampler()
+    seen = []
+    calibrate(5, on_run=lambda number, posterior: seen.append((number, posterior.draws["mean"])))
+    assert [number for number, _ in seen] == [0, 1, 2, 3, 4]
+    assert not np.array_equal(seen[0][1], seen[1][1])
+
+
 def test_the_figure_has_one_panel_per_scalar(exact_sampler):
     exact_sampler()
     result = calibrate(30)
@@ -134,7 +142,7 @@ OPTIONS = {"num_particles": 30, "num_steps": 20, "num_ranks": 16, "flow": nvgd.U
 
 def test_one_compilation_serves_all_simulations():
     calibrate(2, **OPTIONS)
-    program = targets._evaluate._jitted
+    program = evaluation._evaluate._jitted
     before = program._cache_size()
     result = calibrate(4, seed=1, **OPTIONS)
     assert program._cache_size() == before

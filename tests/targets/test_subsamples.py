@@ -8,11 +8,12 @@ import pytest
 import nvgd
 from nvgd._support.errors import DataOrderWarning
 from nvgd.running import rounds
-from nvgd.targets import subsamples
+from nvgd.targets import corrected_rows, subsamples
+from nvgd.targets.density_checks import density_error, leaves_behind
+from nvgd.targets.evaluation import evaluate
 from nvgd.targets.other_modes import other_modes
 from nvgd.targets.row_passes import log_densities
-from nvgd.targets.subsamples import can_subsample, density_error, leaves_behind, subsample
-from nvgd.targets.target import evaluate
+from nvgd.targets.subsamples import can_subsample, subsample
 
 DIM = 3
 
@@ -158,6 +159,82 @@ def test_a_stream_that_is_sorted_is_noticed():
         subsample(stream({name: value[order] for name, value in rows.items()}), near_mode(), 0)
 
 
+def test_a_likelihood_that_sums_over_all_rows_is_refused():
+    rows = make_rows(2000)
+
+    def summed(theta, row):
+        del row
+        return jnp.sum(jax.vmap(log_likelihood, (None, 0))(theta, rows))
+
+    target = nvgd.Target(log_prior, dim=DIM, log_likelihood=summed, data=rows, batch_size=32)
+    with pytest.raises(nvgd.InputError, match="must be that of the one row"):
+        subsample(target, near_mode(), 0)
+
+
+def test_a_stream_with_another_number_of_rows_is_noticed():
+    rows = make_rows(1024)
+    batches = [jax.tree.map(lambda leaf, i=i: leaf[i : i + 32], rows) for i in range(0, 1024, 32)]
+    with pytest.warns(DataOrderWarning, match="1024 rows, but num_rows is 9999"):
+        subsample(make_target(nvgd.BatchStream(batches, 9999), None), near_mode(), 0)
+
+
+def test_the_error_is_judged_where_rows_were_not_chosen(monkeypatch):
+    given = []
+
+    class Spy(subsamples.Candidates):
+        def add(self, rows, at_anchor, deciding, judging):
+            given.append((deciding, judging))
+            super().add(rows, at_anchor, deciding, judging)
+
+    monkeypatch.setattr(subsamples, "Candidates", Spy)
+    target, particles = make_target(make_rows(3000)), near_mode()
+    found = subsample(target, particles, 0)
+    for deciding, judging in given:
+        assert deciding.shape == judging.shape
+        assert not np.any(np.all(deciding[:, None] == judging[None], axis=2))
+    values = evaluate(found.target(target), particles).log_densities
+    assert float(found.error) == pytest.approx(density_error(target, particles, values), rel=0.7)
+
+
+def test_cramped_particles_get_the_scatter_of_the_curvature():
+    rows = make_rows(3000)
+    target, particles = make_target(rows), near_mode()
+    narrow = particles.mean(axis=0) + jnp.array([0.1, 1.0, 1.0]) * (particles - particles.mean(0))
+    ahead = narrow + jnp.array([0.1, 0.0, 0.0])
+    found = subsample(target, narrow, 0)
+    assert not found.confines(narrow)
+    assert found.confines(ahead)
+    assert not subsample(target, narrow, 0, is_cramped=True).confines(ahead)
+
+
+def test_particles_far_from_the_posterior_arrive_in_short_rounds():
+    """An uncentred year: from N(0, I), the way is many standard deviations long."""
+    rng = np.random.default_rng(0)
+    year = rng.integers(1955, 2002, 2000)
+    x = np.stack([np.ones(2000), year], axis=1).astype(np.float32)
+    rows = {"x": x, "y": x @ np.array([300.0, -0.15]) + rng.normal(size=2000)}
+
+    def likelihood(theta, row):
+        z = (row["y"] - row["x"] @ theta[:2]) * jnp.exp(-theta[2])
+        return -0.5 * z**2 - theta[2]
+
+    target = nvgd.Target(
+        lambda theta: -0.5 * (jnp.sum((theta[:2] / 300) ** 2) + theta[2] ** 2),
+        dim=3,
+        log_likelihood=likelihood,
+        data={name: value.astype(np.float32) for name, value in rows.items()},
+        batch_size=64,
+    )
+    posterior = nvgd.sample(target, num_particles=64, progress=False)
+    assert posterior.diagnose().converged
+    ends = [stage.until_step for stage in posterior.stages]
+    assert len(ends) > 3
+    assert set(np.diff(ends)[:-1]) == {200}
+    fitted = np.linalg.lstsq(x.astype(float), rows["y"], rcond=None)[0]
+    draws = posterior.flat_positions[:, :2]
+    np.testing.assert_array_less(np.abs(draws.mean(axis=0) - fitted), 0.3 * draws.std(axis=0))
+
+
 def test_the_bare_call_names_a_row_with_a_missing_value():
     rows = make_rows(3000)
     rows["x"][2345, 1] = np.nan
@@ -218,7 +295,7 @@ def test_a_mode_that_was_left_behind_is_noticed():
 
 
 def test_a_run_without_a_usable_subsample_returns_to_its_flow(monkeypatch, tmp_path):
-    monkeypatch.setattr(subsamples, "LARGEST_ERROR", 0.0)
+    monkeypatch.setattr(corrected_rows, "LARGEST_ERROR", 0.0)
     monkeypatch.setattr(subsamples, "MOST_ROWS_AT_ONCE", 0)
     monkeypatch.setattr(rounds, "MOST_RETURNS", 2)
     target = make_target(make_rows(3000), 16)

@@ -46,7 +46,7 @@ class RunStoppedWarning(UserWarning):
 
 
 class DataOrderWarning(UserWarning):
-    """A stream of batches whose rows are not shuffled."""
+    """A stream of batches whose rows are not shuffled, or not as many as it was said to hold."""
 
 
 class NotConvergedWarning(UserWarning):

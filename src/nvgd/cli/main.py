@@ -95,7 +95,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         what = "a file" if error.filename is None else repr(str(error.filename))
         print(
             f"nvgd: {what} could not be written: {error.strerror or error}. Other files are "
-            "complete: mend that, and run the same command again.",
+            "complete: fix the cause, and run the same command again.",
             file=sys.stderr,
         )
         return 1

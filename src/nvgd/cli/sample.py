@@ -39,7 +39,7 @@ FLOWS: dict[str, Callable[..., ParticleFlow]] = {"nvgd": NVGD, "svgd": SVGD, "ul
 
 @dataclasses.dataclass(frozen=True)
 class Sample:
-    """Sample your own model: print summary and verdict, write particles, figures and a report."""
+    """Sample your own model: print verdict and summary, write draws, figures and a report."""
 
     model: str = dataclasses.field(metadata={"metavar": "FILE.py:NAME"})
     """A log density (with --dim), a NumPyro model without arguments, a PyMC model or an
@@ -197,7 +197,7 @@ def _loaded(reference: str) -> Any:
     file = Path(path).resolve()
     if not file.is_file():
         raise InputError(f"model must name a file that exists, got {path!r}.")
-    # The prefix keeps a file named like a package, numpyro.py say, from hiding that package.
+    # The prefix keeps a file called numpyro.py, say, from hiding the package.
     spec = importlib.util.spec_from_file_location(f"_nvgd_model_{file.stem}", file)
     assert spec is not None
     assert spec.loader is not None

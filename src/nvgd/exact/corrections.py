@@ -24,8 +24,9 @@ from nvgd.flow.stage import (
     num_non_finite,
     root_mean_square_distance,
 )
+from nvgd.targets.evaluation import evaluate
 from nvgd.targets.scores import Scores
-from nvgd.targets.target import Target, evaluate
+from nvgd.targets.target import Target
 
 # Target acceptance rate, and the rate at which the step size adapts to it.
 ACCEPTANCE = 0.8

@@ -28,11 +28,13 @@ def support_points(positions: Float[np.ndarray, "n k d"]) -> Float[np.ndarray, "
     candidates = positions[:, ::-1][:, ::stride]
     if candidates.shape[1] == 1:
         return candidates[:, 0]
-    flat = np.asarray(candidates, np.float32).reshape(-1, dim)
-    centre, scale = flat.mean(axis=0), np.maximum(flat.std(axis=0), 1e-30)
-    flat = (flat - centre) / scale
-    pool = np.asarray(positions, np.float32).reshape(-1, dim)
-    pool = (pool[:: -(-len(pool) // MOST_POOLED)] - centre) / scale
+    flat = np.asarray(candidates).reshape(-1, dim)
+    # Squares of an improper target's draws overflow in single precision.
+    centre = flat.mean(axis=0, dtype=np.float64)
+    scale = np.maximum(flat.std(axis=0, dtype=np.float64), 1e-30)
+    flat = ((flat - centre) / scale).astype(np.float32)
+    pool = np.asarray(positions).reshape(-1, dim)
+    pool = ((pool[:: -(-len(pool) // MOST_POOLED)] - centre) / scale).astype(np.float32)
     far = _distances(flat, pool).mean(axis=1).reshape(num_chains, -1)
     flat = flat.reshape(num_chains, -1, dim)
     # The last draws to begin with.

@@ -31,7 +31,7 @@ class Report(NamedTuple):
     measure: Callable[..., None]
     """Appends a measurement, given as keywords, to the records."""
     step: Callable[[int, str], None]
-    """Moves the progress bar to a step of the task, with a text behind it."""
+    """Moves the progress bar to a step of the task, with a text beside it."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -43,7 +43,7 @@ class Experiment:
     seeds: int = 10
     """Independent runs of every method."""
     quick: bool = False
-    """The same code on a scale that takes a minute or less; given settings are kept."""
+    """Run a smaller version that takes a minute or less; settings that you give are kept."""
     resume: bool = False
     """Continue an interrupted run in `out`, with the same settings."""
 

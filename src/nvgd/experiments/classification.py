@@ -1,4 +1,4 @@
-"""What the two classification experiments share: the search for step sizes, and the measures."""
+"""The common part of the classification experiments: step size search and measures."""
 
 import dataclasses
 import warnings
@@ -45,7 +45,7 @@ class Split(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ClassificationExperiment(Experiment):
-    """A posterior over classifiers, sampled with minibatches at the best step sizes of a search.
+    """A posterior over classifiers, sampled with minibatches and tuned step sizes.
 
     Every tuned method tries the same decades of step sizes, then the two half decades next to the
     best one, each for the same number of steps. The step size with the largest log likelihood on
@@ -67,7 +67,7 @@ class ClassificationExperiment(Experiment):
     measure_every: int
     """Steps between measurements."""
     data_dir: Path | None = None
-    """Directory with the data; data/README.md lists where it is looked for if omitted."""
+    """Directory with the data; data/README.md lists the places that are searched if omitted."""
 
     learning_rate: float = 1e-3
     """Learning rate of Adam on the witness."""
@@ -97,7 +97,7 @@ class ClassificationExperiment(Experiment):
         return settings
 
     def prepare(self) -> None:
-        """Check that the data are there, with rows enough for a batch."""
+        """Check that the data exist and have enough rows for a batch."""
         self.target(tuning=True)
 
     @abstractmethod
@@ -239,7 +239,7 @@ class ClassificationExperiment(Experiment):
         ]
 
     def methods_run(self, rows: Rows) -> list[str]:
-        """The methods that the rows hold a run of."""
+        """The methods with at least one run in the rows."""
         run = {row["method"] for row in rows if "step" in row}
         return [method for method in self.methods if method in run]
 

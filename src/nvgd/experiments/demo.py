@@ -14,7 +14,7 @@ from jaxtyping import Array
 from nvgd._support.errors import check_count, check_positive
 from nvgd._support.files import output_directory, write_atomically
 from nvgd._support.tables import align, mean_and_deviation
-from nvgd.evaluation.densities import Funnel
+from nvgd.evaluation.curved_densities import Funnel
 from nvgd.evaluation.distances import Reference
 from nvgd.experiments.demo_figure import MethodResult, draw
 from nvgd.experiments.figures import end_of_flow, save_figure
@@ -136,7 +136,7 @@ def _collect(runs: list[tuple[Posterior, float]]) -> MethodResult:
 
 
 def _exact(funnel: Funnel, config: Demo, reference: Reference) -> MethodResult:
-    """Independent exact samples of the same size, as the standard of comparison."""
+    """Independent exact samples of the same size, for comparison."""
     draws = [
         funnel.sample(jax.random.key(1000 + i), config.num_particles)
         for i in range(NUM_EXACT_SAMPLES)

@@ -1,4 +1,4 @@
-"""What the figures of several experiments share."""
+"""Parts that the figures of several experiments share."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -42,12 +42,12 @@ def staged_band(
     label: str,
     flow_until: int | None,
 ) -> None:
-    """The band of a run whose flow ended at a step, with the stages apart.
+    """Draw the band of runs whose flow ended at a step, with separate curves for the stages.
 
-    The corrections turn the particles into chains of independent draws, which are less even than
-    the flow's particles and measure worse at any single step. The returned particles are one draw
-    of every chain, chosen to be even. So the corrections are dotted and join neither the flow nor
-    the dot at the end, which stands for the returned particles.
+    During the corrections, the particles are like independent draws: less evenly spread than those
+    of the flow, so their distance is larger at any single step. The returned particles are one
+    draw per chain, chosen to be spread evenly. The corrections are therefore a dotted curve that
+    joins neither the flow nor the dot at the end, the returned particles.
 
     Arguments:
         steps, curves: steps, and the measure at them, one row per run; the last entry is that of

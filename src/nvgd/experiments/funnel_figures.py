@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.gridspec import GridSpecBase
 from matplotlib.quiver import Quiver
 
-from nvgd.evaluation.densities import Funnel
+from nvgd.evaluation.curved_densities import Funnel
 from nvgd.experiments.figures import curve, mark_exact, staged_band
 from nvgd.experiments.funnel_frames import DEPTH, Frame, arrow_grid
 from nvgd.experiments.funnel_measures import IN_FIGURES
@@ -23,9 +23,9 @@ from nvgd.posterior.palette import tint
 
 # x₂ across, x₁ up: the neck of the funnel is at the bottom.
 ACROSS, UP = (-13.0, 13.0), (-9.5, 9.0)
-# More frames make the file larger and show no more.
+# Most frames of the animation.
 MAX_FRAMES = 48
-# Points in a scatter plot; of longer chains, states at equal distances.
+# Most points in a scatter plot; longer chains are thinned.
 MAX_POINTS = 100
 SINGLE = f"{SEQUENTIAL}, median"
 # Length of an arrow, in units of the axes, where |f| = 1; |f| beyond which arrows are cut; and |f|
@@ -66,7 +66,7 @@ def curves(rows: Rows, methods: Iterable[str], num_steps: int) -> Figure:
 
 
 def _flow_until(rows: Rows, method: str) -> int | None:
-    """Where the flow of a method's runs ended, as far as the records know."""
+    """The step at which the flow of a method's runs ended; None if the records do not say."""
     found = [row.get("flow_until") for row in rows if row["method"] == method and "status" in row]
     return found[0] if found else None
 
@@ -160,6 +160,6 @@ def _quiver(axes: Axes, points: np.ndarray, color: str) -> Quiver:
 
 
 def _cut(vectors: np.ndarray) -> np.ndarray:
-    """Vectors, none longer than LONGEST: at the start a few would cover the picture."""
+    """Shorten vectors to LONGEST, since a few long ones at the start would cover the picture."""
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
     return vectors * np.minimum(1.0, LONGEST / np.maximum(lengths, 1e-12))

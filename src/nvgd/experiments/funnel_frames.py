@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from nvgd.evaluation.densities import Funnel
+from nvgd.evaluation.curved_densities import Funnel
 from nvgd.flow.particle_flow import FlowState
 from nvgd.stein.witnesses import Witness
 

@@ -1,4 +1,4 @@
-"""How far particles are from a funnel, and how far independent draws of it are."""
+"""Distances of particles and of independent draws from a funnel."""
 
 import functools
 from collections.abc import Callable
@@ -8,7 +8,7 @@ import jax
 from jax.scipy.stats import norm
 from jaxtyping import Array, Float
 
-from nvgd.evaluation.densities import Funnel
+from nvgd.evaluation.curved_densities import Funnel
 from nvgd.evaluation.distances import Reference, kolmogorov_smirnov
 
 NUM_REFERENCE_DRAWS = 5000

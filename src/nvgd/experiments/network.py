@@ -32,7 +32,7 @@ PARITIES = [(row, column) for row in range(2) for column in range(2)]
 
 
 class Setting(NamedTuple):
-    """How the network sees images, and how large its weights are a priori and at the start.
+    """The scale of the pixels, and of the weights under the prior and at the start.
 
     Arguments:
         largest_pixel: the number that pixels of 0 to 255 are divided by.
@@ -45,7 +45,7 @@ class Setting(NamedTuple):
 
 SETTINGS = {
     "unit": Setting(255.0, 0.15),
-    # That of the authors' stored results.
+    # The setting of the authors' stored results.
     "authors": Setting(1.0, 0.01),
 }
 

@@ -165,7 +165,7 @@ class Stein(Experiment):
 
 
 class _Given(NamedTuple):
-    """What both learners are given; `learning_rate` is that of the paper's."""
+    """Inputs of both learners; `learning_rate` is for the paper's."""
 
     particles: Array
     score: Callable[[Array], Array]

@@ -8,7 +8,7 @@ import numpy as np
 
 from nvgd._support.errors import check_count, check_positive
 from nvgd._support.tables import markdown, mean_and_deviation
-from nvgd.evaluation.densities import Funnel
+from nvgd.evaluation.curved_densities import Funnel
 from nvgd.experiments.base import Arrays, Experiment, Report, Task, run_label
 from nvgd.experiments.figures import band, save_figure
 from nvgd.experiments.funnel_measures import (

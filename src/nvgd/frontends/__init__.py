@@ -1,1 +1,1 @@
-"""Models and loops of other packages; each package is imported when it is needed."""
+"""Models from other packages; each package is imported only when it is used."""

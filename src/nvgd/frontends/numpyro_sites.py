@@ -27,7 +27,7 @@ class Sites(NamedTuple):
     plates: tuple[tuple[str, int], ...]
     """Plates, with their sizes."""
     subsampled: str | None
-    """The plate that is seen in minibatches."""
+    """The subsampled plate, or None."""
     num_rows: int
     """Size of the subsampled plate, or 0."""
     batch_size: int

@@ -6,8 +6,8 @@ from typing import Any
 class Opaque:
     """A value that JAX carries in a pytree without looking into it; compared by identity.
 
-    JAX hashes and compares the leaves that are not arrays, and traces those that are. Inside an
-    `Opaque`, a value without a useful equality can be carried, and arrays stay concrete.
+    JAX traces leaves that are arrays, and hashes and compares the others. An `Opaque` keeps arrays
+    concrete, and can hold values without a useful equality.
     """
 
     def __init__(self, value: Any):

@@ -4,13 +4,8 @@ PyMC computes transforms and Jacobians and translates its graphs to JAX.
 """
 
 import functools
-import logging
-import os
-import sys
-import warnings
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import jax
@@ -21,11 +16,14 @@ from jaxtyping import Array, PyTree
 from nvgd._support.errors import InputError, first_line, optional_import
 from nvgd.frontends.opaque import Opaque
 from nvgd.frontends.pymc_minibatches import minibatch_graph, uses_minibatch
+from nvgd.frontends.pymc_process import (
+    pymc_for_jax,
+    quiet_log,
+    without_compiler,
+    without_dtype_warnings,
+)
 from nvgd.targets.models import AbstractModel, Labels
 from nvgd.targets.target import Target
-
-# Modules whose import changes settings of JAX.
-_CHANGES_JAX = ("pymc.sampling.jax", "pytensor.link.jax.dispatch")
 
 
 def from_pymc(model: Any) -> Target:
@@ -37,7 +35,7 @@ def from_pymc(model: Any) -> Target:
 
     The output has the names, shapes, dims and coords of the model's free and deterministic
     variables; `predict` is `pymc.sample_posterior_predictive`. The log density has JAX's precision,
-    32 bits by default; it is not changed to 64 bits as by PyMC's own samplers for JAX.
+    32 bits by default; PyMC's own samplers for JAX would switch the process to 64 bits.
 
     `pymc.Minibatch` with `total_size` gives minibatches of its batch size; deterministic variables
     of a batch are left out.
@@ -64,7 +62,7 @@ def from_pymc(model: Any) -> Target:
     outputs = [v for v in (*model.free_RVs, *model.deterministics) if not uses_minibatch(v)]
     output_names = [variable.name for variable in outputs]
     values = {variable.name: variable for variable in model.unobserved_value_vars}
-    with _pymc_for_jax() as pymc_jax, _without_dtype_warnings():
+    with pymc_for_jax() as pymc_jax, without_dtype_warnings():
         jaxify = pymc_jax.get_jaxified_graph
         try:
             terms = model.logp(vars=model.observed_RVs, sum=False, jacobian=False)
@@ -136,12 +134,12 @@ def from_pymc(model: Any) -> Target:
 
 
 class PyMCModel(AbstractModel):
-    """What a PyMC model knows beyond its log density."""
+    """The parts of a PyMC model besides its log density."""
 
     pymc_model: Opaque
     show: Callable[[PyTree], dict[str, Array]]
     log_likelihood: Callable[[PyTree], dict[str, Array]]
-    # The log density keeps the data it was made with, also after `pymc.set_data`; so do these.
+    # As in the log density, the data at the time of `from_pymc`, even after `pymc.set_data`.
     data: Opaque
     own_labels: Opaque
 
@@ -156,7 +154,7 @@ class PyMCModel(AbstractModel):
                 f"PyMC cannot draw {', '.join(flat)} from the prior, which is flat: leave "
                 'initial="prior" out, or use a proper distribution.'
             )
-        with _without_compiler():
+        with without_compiler():
             draw = make_initial_point_fn(
                 model=model, default_strategy="prior", return_transformed=True
             )
@@ -196,7 +194,7 @@ class PyMCModel(AbstractModel):
         known = {name: list(values) for name, values in coords.items() if name in used}
         dataset = xarray.Dataset(shown, known)
         options = {"random_seed": int(jax.random.randint(key, (), 0, 2**31 - 1)), **kwargs}
-        with _without_compiler(), _quiet_log("pymc"), model:
+        with without_compiler(), quiet_log("pymc"), model:
             drawn = pymc.sample_posterior_predictive(
                 dataset, return_inferencedata=False, progressbar=False, **options
             )
@@ -242,7 +240,7 @@ def _observed(model: Any) -> dict[str, np.ndarray]:
     from pymc.pytensorf import extract_obs_data
 
     found = {}
-    with _without_compiler():
+    with without_compiler():
         for variable in model.observed_RVs:
             with suppress(TypeError):
                 value = extract_obs_data(model.rvs_to_values[variable])
@@ -261,7 +259,7 @@ def _labels(model: Any) -> Labels:
 
 
 def _start(model: Any) -> dict[str, np.ndarray]:
-    with _without_compiler():
+    with without_compiler():
         return model.initial_point()
 
 
@@ -269,74 +267,7 @@ def _of_position(function: Callable, names: list[str]) -> Callable[..., Any]:
     """A function of values in the order of `names`, as a function of a dictionary."""
 
     def evaluate(position: PyTree, *rows: Array) -> Any:
-        with _without_dtype_warnings():
+        with without_dtype_warnings():
             return function(*(position[name] for name in names), *rows)
 
     return evaluate
-
-
-@contextmanager
-def _pymc_for_jax() -> Iterator[Any]:
-    """The module `pymc.sampling.jax`, without the changes to the process that its import makes.
-
-    The import enables 64 bits and asks for 100 CPU devices; both are reset. PyMC's own samplers
-    for JAX need the 64 bits and enable them by the same import. Modules that were imported here
-    are therefore removed on exit, so that PyMC's import runs again.
-    """
-    flags = os.environ.get("XLA_FLAGS")
-    with ThreadPoolExecutor(1) as pool:
-        # The setting of the process: a `with jax.enable_x64` changes this thread's only.
-        is_64_bit = pool.submit(lambda: jax.config.read("jax_enable_x64")).result()
-    known = set(sys.modules)
-    try:
-        module = optional_import("pymc.sampling.jax", "pymc", "from_pymc")
-    finally:
-        jax.config.update("jax_enable_x64", is_64_bit)
-        if flags is None:
-            os.environ.pop("XLA_FLAGS", None)
-        else:
-            os.environ["XLA_FLAGS"] = flags
-    try:
-        yield module
-    finally:
-        for name in set(sys.modules) - known:
-            if name.startswith(_CHANGES_JAX):
-                _forget(name)
-
-
-def _forget(module: str) -> None:
-    """Make Python import this module again when it is next asked for."""
-    del sys.modules[module]
-    package, _, name = module.rpartition(".")
-    if package in sys.modules:
-        vars(sys.modules[package]).pop(name, None)
-
-
-@contextmanager
-def _without_dtype_warnings() -> Iterator[None]:
-    """Silence JAX about dtypes of PyMC's graphs, which ask for 64 bits whatever JAX's precision."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Explicitly requested dtype")
-        yield
-
-
-@contextmanager
-def _without_compiler() -> Iterator[None]:
-    """Let PyTensor run small graphs in Python: compiling C for them takes half a minute."""
-    from pytensor.configdefaults import config
-
-    with config.change_flags(cxx="", mode="FAST_COMPILE"), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", module="pytensor")
-        yield
-
-
-@contextmanager
-def _quiet_log(name: str) -> Iterator[None]:
-    """Let only warnings and errors of this package's log through."""
-    log = logging.getLogger(name)
-    level = log.level
-    log.setLevel(logging.WARNING)
-    try:
-        yield
-    finally:
-        log.setLevel(level)

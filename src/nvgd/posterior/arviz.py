@@ -15,7 +15,7 @@ from nvgd.targets.models import Labels
 from nvgd.targets.positions import leaf_name
 from nvgd.targets.target import Target
 
-# Log likelihoods of data rows are left out if there are more of them than this (particles × rows).
+# Log likelihoods of data rows are omitted if particles × rows exceeds this number.
 MAX_LOG_LIKELIHOODS = 10**8
 
 # Group → variable → values.
@@ -35,13 +35,13 @@ def to_arviz(
 ) -> Any:
     """See `Posterior.to_arviz`.
 
-    ArviZ's files cannot hold names with a slash, which NumPyro's `scope` makes: `a/x` becomes
-    `a.x`.
+    ArviZ's files cannot hold names with a slash, as NumPyro's `scope` creates them: `a/x`
+    becomes `a.x`.
 
     Arguments:
         draws: draws (chain, draw, …).
         log_densities, particles: log densities and positions of the draws, chain after chain.
-        by_chain: gives values of the draws leading axes chain and draw.
+        by_chain: reshapes values of the draws to leading axes (chain, draw).
         attributes: facts about the run.
         seed: seed of the predictions; None for no predictions.
     """

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-# Fewest and most draws per chain, and most draws in all, of those that are kept.
+# Limits of thinning: fewest and most draws per chain, and most draws of all chains.
 FEWEST_DRAWS = 8
 MOST_DRAWS = 8192
 
@@ -22,10 +22,10 @@ class Chains(NamedTuple):
         return Chains(*(values[:, ::-1][:, ::stride][:, ::-1] for values in self))
 
     def thinned(self) -> "Chains":
-        """About as many states as are independent of each other, in most coordinates.
+        """Thin the chains so that successive states are nearly independent in most coordinates.
 
-        Errors of means account for the correlation that is left in slow coordinates. At least
-        `FEWEST_DRAWS` per chain, if there are so many, and at most `MOST_DRAWS` in all.
+        Errors of means account for the correlation that remains in slow coordinates. Keeps at
+        least `FEWEST_DRAWS` per chain, if the chains are that long, and at most `MOST_DRAWS`.
         """
         num_chains, length, _ = self.positions.shape
         columns = np.concatenate([self.positions, self.log_densities[:, :, None]], axis=2)

@@ -18,7 +18,7 @@ def draw(posterior: Any, kind: str, names: Sequence[str] | None, narrow: bool) -
     """See `Posterior.plot`.
 
     Arguments:
-        posterior: a `Posterior`, which this module does not import since it is used there.
+        posterior: a `Posterior`; not imported here, because its module imports this one.
     """
     colour = colour_of(posterior.method)
     if kind == "history":
@@ -29,7 +29,7 @@ def draw(posterior: Any, kind: str, names: Sequence[str] | None, narrow: bool) -
         found = predict_observed(target, posterior.flat_positions)
         if not found:
             raise InputError(
-                "the predictive plot needs a model that knows its observed data and predicts new "
+                "the predictive plot needs a model with observed data that can predict new "
                 "ones, as NumPyro and PyMC models do."
             )
         return predictive(found, colour=colour, narrow=narrow)

@@ -1,4 +1,4 @@
-"""The history of a run: what a person can act on, over its steps and stages."""
+"""A figure of a run's history: the quantities that change, by step and stage."""
 
 import itertools
 from collections.abc import Mapping, Sequence
@@ -24,9 +24,11 @@ QUANTITIES = {
     "jump_acceptance": ("share of jumps\naccepted", "share"),
     "network_weight": ("weight of\nthe network", "share"),
     "share_capped": ("share of steps\ncapped", "share"),
+    "share_noise": ("share of noise\nin velocities", "share"),
     "bandwidth": ("bandwidth of\nthe kernel", "level"),
     "inner_steps": ("training steps\nof the network", "level"),
     "num_rescued": ("particles\nreborn", "level"),
+    "num_rows": ("data rows\nper step", "level"),
 }
 # Cumulative, hence always the same straight line.
 NOT_SHOWN = ("num_gradients",)
@@ -67,9 +69,9 @@ def history(
 ) -> Figure:
     """Every recorded quantity that changes, and every user metric, over the steps.
 
-    Stages stand beside each other, each with its own axis of steps, because a flow is often much
-    shorter than the corrections after it. Rows above hold what all stages measure; below, every
-    stage shows what it alone measures. What never changes is listed under the figure.
+    Stages are drawn side by side, each with its own axis of steps, because a flow is often much
+    shorter than the corrections after it. The upper rows show quantities that all stages measure,
+    the lower rows those of single stages. Quantities that never change are listed below.
     """
     if not recorded:
         raise InputError("there is no history to plot: these draws were not made by a run.")
@@ -77,7 +79,7 @@ def history(
     curves = _curves(recorded, metrics, columns)
     shown = {name: curve for name, curve in curves.items() if np.ptp(curve.values) > 0} or curves
     rows = _rows(shown, columns)
-    # The long names of quantities need room between the columns.
+    # Leave room between the columns for the names of the quantities.
     widths = [1.0 if stage.kind == "flow" else 1.4 for stage in columns]
     size = (3.9 if narrow else 7.4, 1.4 * len(rows) + 0.7)
     figure = Figure(figsize=size, layout="constrained")
@@ -147,7 +149,7 @@ def _curves(
 
 
 def _measured(values: np.ndarray, stages: Sequence[Stage]) -> Curve:
-    """The entries of stages that measure the quantity; others hold NaN, or 0 for counts."""
+    """The entries that were measured; other stages hold NaN, or 0 for counts."""
     is_count = np.issubdtype(values.dtype, np.integer) and values.any()
     keep = np.ones(len(values), bool)
     for _, start, end in stages:
@@ -205,7 +207,7 @@ def _draw_panel(
 
 
 def _set_scale(axes: Axes, values: Float[np.ndarray, " k"], kind: str) -> None:
-    """A scale on which the end of the run can be seen beside its start."""
+    """Choose a scale on which both the start and the end of the run are visible."""
     low, high = float(values.min()), float(values.max())
     late = values[len(values) // 2 :]
     noise = float(np.subtract(*np.quantile(late, (0.9, 0.1))))
@@ -220,7 +222,7 @@ def _set_scale(axes: Axes, values: Float[np.ndarray, " k"], kind: str) -> None:
     elif kind == "signed" and falls_far:
         _set_symlog(axes, low, high, noise)
     elif kind == "level" and falls_far and noise > 0:
-        # The start is far from all that follows: the axis shows the rest, whose trend matters.
+        # The start is far from the rest of the curve: fit the axis to the rest.
         floor, top = np.quantile(values[len(values) // 50 :], (0.0, 1.0))
         margin = 0.06 * (top - floor)
         axes.set_ylim(floor - margin, top + margin)
@@ -235,7 +237,7 @@ def _set_symlog(axes: Axes, low: float, high: float, noise: float) -> None:
     ticks = [0.0]
     for sign, end in ((1, high), (-1, -low)):
         decades = np.arange(np.log10(unit), np.log10(max(end, unit)) + 1e-9)
-        # From the outside in, so that the outermost decade is labelled.
+        # From the outside in, so that the outermost decade has a label.
         kept = decades[::-1][:: max(-(-len(decades) // 2), 1)]
         ticks += [sign * 10.0**decade for decade in kept]
     axes.set_yticks([tick for tick in ticks if low <= tick <= high])

@@ -17,11 +17,11 @@ from nvgd.posterior.selection import important, without_axes
 from nvgd.posterior.summary import scalars
 from nvgd.targets.models import Labels
 
-# Largest numbers of panels that are readable; the figure's title states what is left out.
+# Most panels of a readable figure; its title says how many scalars are omitted.
 MAX_MARGINALS = 36
 MAX_PAIRS = 6
 MAX_PAIRS_NARROW = 3
-# Points in a scatter plot and marks below a density: more hide each other.
+# Points in a scatter plot, and marks below a density; more of them overlap.
 MAX_POINTS = 1000
 MAX_MARKS = 200
 # A positive scalar has a logarithmic axis if its central 98 % span more than this factor.
@@ -60,8 +60,8 @@ def pairs(
 ) -> Figure:
     """Scatter plots of all pairs of a few scalars.
 
-    Of many scalars, those that matter are chosen: parameters without axes, and what depends on them
-    most.
+    If there are many, it shows parameters without axes and those that depend most on them
+    (`selection`).
     """
     names, values = _columns(draws, labels)
     values = values[:: -(-len(values) // MAX_POINTS)]
@@ -188,7 +188,7 @@ def kernel_density(
 
 
 def axis_limits(column: Float[np.ndarray, " m"], *, is_log: bool = False) -> tuple[float, float]:
-    """Limits of an axis: the central 99 % with a margin, so that no straggler rules the scale."""
+    """Limits of an axis: the central 99 % with a margin, so that outliers do not set the scale."""
     column = column[np.isfinite(column)]
     if not len(column):
         return 0.0, 1.0
@@ -222,7 +222,7 @@ def _grid(shown: int, narrow: bool, **options: Any) -> tuple[Figure, list[Axes]]
     num_columns = min(shown, 2 if narrow else 4)
     num_rows = -(-shown // num_columns)
     width = 1.9 if narrow else 2.6
-    # Wide enough for the line below a single panel.
+    # Wide enough for the caption below a single panel.
     figure = Figure(figsize=(max(width * num_columns, 3.0), 1.9 * num_rows))
     figure.set_layout_engine("constrained", h_pad=0.07)
     panels = figure.subplots(num_rows, num_columns, squeeze=False, **options).ravel()

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Posterior(RunRecord):
-    """What `sample` returns: draws by name, and what can be done with them.
+    """The result of `sample`: draws by name, with summaries, plots, predictions and a diagnosis.
 
     `draws` are in constrained space, one array of shape (chain, draw, …) per name; `particles` are
     flat and unconstrained. `RunRecord` lists the other attributes.
@@ -98,11 +98,11 @@ class Posterior(RunRecord):
     def diagnose(self, *, num_replicates: int = 0) -> Diagnosis:
         """Check whether the run worked; `print` shows the verdict and its measures.
 
-        The verdict is "converged", "not yet", "variance too small", "multimodal disagreement" or
-        "diverged". It is based on the particles' scores from all data: identities that hold for
-        draws of the target, the Stein discrepancy of a witness on held-out particles, and the
-        kernelised Stein discrepancy (`docs/how-it-works/diagnosis.md` says what they can and
-        cannot detect).
+        The verdict is "converged", "not yet", "variance too small", "multimodal disagreement",
+        "diverged" or "improper". It is based on R-hat of the chains, if corrections ran, and on the
+        scores of the draws from all data: identities that hold under the target, the Stein
+        discrepancy of a witness on held-out draws, and the kernelised Stein discrepancy
+        (`docs/how-it-works/diagnosis.md` says what they can and cannot detect).
 
         Arguments:
             num_replicates: number of further runs, of the same length but from other initial

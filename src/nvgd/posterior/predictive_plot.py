@@ -1,4 +1,4 @@
-"""Posterior predictive check: data that the model would produce, beside those observed."""
+"""Posterior predictive check: new data from the model beside the observed data."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -14,11 +14,11 @@ from matplotlib.ticker import MaxNLocator
 from nvgd.posterior.palette import REFERENCE
 from nvgd.targets.target import Target
 
-# Draws that predict, which are enough for 90 % intervals.
+# Number of draws that predict; enough for 90 % intervals.
 NUM_DRAWS = 200
 # Data are shown one by one up to this number, and as a distribution beyond it.
 MAX_ONE_BY_ONE = 40
-# More observed values take too long to predict for a picture; most variables to show.
+# Largest number of observed values to predict, and most variables to show.
 MAX_OBSERVED = 200_000
 MAX_PANELS = 6
 

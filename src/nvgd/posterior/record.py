@@ -44,12 +44,12 @@ class RunRecord:
         flow_state: the state at the end of the flow, whatever followed it;
             `flow_state.direction.witness` is NVGD's network. None in a loaded posterior, or if the
             run was resumed after its flow.
-        replicate: particles of an independent run from other starting particles; its argument
-            tells replicates apart. None in a loaded posterior.
+        replicate: a function from the number of a replicate to the particles of an independent
+            run from other starting particles. None in a loaded posterior.
         stored: contents of the file that replace the target's in a loaded posterior.
         chains: the chains of the corrections in unconstrained space, thinned, with their log
             densities and scores; None if there were no corrections.
-        notes: what a person should know about a run that went on after a fault.
+        notes: messages about faults from which the run recovered.
         density_error: standard deviation over the draws of the error of the log density that the
             chains used, in nats, measured against all rows; 0 if they used all rows.
         extend: further draws of the chains; None without chains, and in a loaded posterior.
@@ -127,7 +127,7 @@ class RunRecord:
         return self._chain_after_chain(np.asarray(self.particles))
 
     def _chain_after_chain(self, values: np.ndarray) -> np.ndarray:
-        """Values of the particles, of which a thinned run holds one state after another."""
+        """Reorder values of the particles, which a thinned run stores state after state."""
         by_time = values.reshape(self.num_kept, -1, *values.shape[1:])
         return np.swapaxes(by_time, 0, 1).reshape(values.shape)
 

@@ -19,7 +19,7 @@ def save(posterior: Any, path: str | os.PathLike[str]) -> None:
     """See `Posterior.save`.
 
     Arguments:
-        posterior: a `Posterior`, which this module does not import since it is used there.
+        posterior: a `Posterior`; not imported here, because its module imports this one.
         path: the file.
     """
     dims, coords = posterior.labels

@@ -11,10 +11,10 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from scipy.stats import rankdata
 
-# Most scalars that are compared with each other, and most draws that ranks are taken of.
+# Most scalars to compare with each other, and most draws to rank.
 MAX_CANDIDATES = 300
 MAX_DRAWS = 1000
-# Share of the panels that parameters without axes may take if there are others.
+# Largest share of panels for parameters without axes, if there are other parameters.
 SHARE_OF_SCALARS = 2 / 3
 
 
@@ -47,7 +47,7 @@ def important(
 
 
 def without_axes(draws: Mapping[str, Any]) -> Bool[np.ndarray, " c"]:
-    """For every scalar in draws (chain, draw, …), whether it is a parameter of its own."""
+    """For every scalar in draws (chain, draw, …), whether it is a parameter without axes."""
     shapes = [np.shape(value)[2:] for value in draws.values()]
     return np.repeat([not shape for shape in shapes], [int(np.prod(shape)) for shape in shapes])
 

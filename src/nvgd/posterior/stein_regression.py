@@ -7,7 +7,7 @@ from jaxtyping import Float, Int
 
 from nvgd.posterior.stein_features import along, quadratics
 
-# Number of folds, and the same for many draws, where less effort suffices.
+# Number of folds, for few and for many draws.
 NUM_FOLDS, NUM_FOLDS_OF_MANY, MANY_DRAWS = 5, 3, 3000
 # With fewer groups, each group is split into batches of consecutive draws.
 FEWEST_GROUPS, MOST_BATCHES = 8, 32
@@ -139,7 +139,7 @@ def controlled_means(
     features = t
     if has_quadratics and (is_full or can_have(2 * dim, LARGEST_SHARE_OF_SQUARES)):
         features = np.concatenate([t, quadratics(y, t, is_full=is_full)], axis=1)
-    # Shrinkage as if signal and noise were equal; none to speak of where draws are ample.
+    # Ridge shrinkage for equal signal and noise, which is negligible with many draws.
     shrinkage = 1e-10 if is_ample else dim / number
     regression = _Regression(groups, features, values, shrinkage)
     linear = regression.coefficients(dim)

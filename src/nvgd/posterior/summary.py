@@ -57,7 +57,7 @@ class Summary:
         return rows
 
     def to_text(self, max_rows: int | None = None, *, rest: str = _REST) -> str:
-        """The table as text: all rows, or the first ones and where the others are.
+        """The table as text: all rows, or the first ones and a note about the others.
 
         Arguments:
             max_rows: the number of rows to show; all if omitted.
@@ -82,7 +82,7 @@ class Summary:
 
 
 def _left_out(total: int, max_rows: int | None, rest: str) -> str:
-    """A sentence on the rows that a table leaves out, or nothing."""
+    """A sentence about the rows that a table omits; empty if there are none."""
     if max_rows is None or total <= max_rows:
         return ""
     return f"{total - max_rows} of {total} rows are not shown: {rest}."
@@ -142,7 +142,7 @@ def summarise(
 
 
 def independent_groups(num_chains: int, num_draws: int) -> Int[np.ndarray, " m"]:
-    """A number for every draw, chain after chain, equal for those that may depend on each other.
+    """A group number per draw, chain after chain; draws of one group may be correlated.
 
     Chains are independent of each other. The draws of a single chain are particles, or further
     draws of many chains, and independent, too.
@@ -153,7 +153,7 @@ def independent_groups(num_chains: int, num_draws: int) -> Int[np.ndarray, " m"]
 
 
 def _affordable_rows(groups: Int[np.ndarray, " m"], dim: int) -> Int[np.ndarray, " r"]:
-    """Rows, evenly selected, on which regressions take seconds at most."""
+    """Evenly spaced rows, few enough that a regression takes seconds at most."""
     most = max(int(MOST_WORK / dim**2), 2 * dim, 1000)
     return np.arange(len(groups))[:: -(-len(groups) // most)]
 

@@ -6,7 +6,7 @@ fields were not fitted, remain independent when pushed through all steps, and th
     log q(x_T) = log q₀(x₀) − Σ_t log|det ∂x_{t+1}/∂x_t|
 """
 
-from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
+from typing import Any, Literal, NamedTuple
 
 import equinox as eqx
 import jax
@@ -20,6 +20,7 @@ from nvgd.flow.aim import AbstractField
 from nvgd.flow.coordinates.base import AbstractFrame
 from nvgd.flow.movers.plain import Euler
 from nvgd.flow.particle_flow import FlowState, ParticleFlow
+from nvgd.posterior.base_densities import BaseDensity, StandardNormal
 from nvgd.posterior.importance import Weighted
 from nvgd.targets.target import Target
 
@@ -29,38 +30,6 @@ MOST_DIMENSIONS_FOR_JACOBIAN = 20
 SERIES_TERMS = 10
 # Number of draws that `weigh` pushes in one compiled call.
 DRAWS_AT_ONCE = 2000
-
-
-@runtime_checkable
-class BaseDensity(Protocol):
-    """Interface of a base density, which the densities of `nvgd.densities` provide."""
-
-    @property
-    def dim(self) -> int:
-        """Number of dimensions."""
-        ...
-
-    def log_density(self, x: Float[Array, " d"]) -> Float[Array, ""]:
-        """Normalised log density."""
-        ...
-
-    def sample(self, key: PRNGKeyArray, num_draws: int) -> Float[Array, "n d"]:
-        """Independent draws."""
-        ...
-
-
-class StandardNormal(eqx.Module):
-    """N(0, I)."""
-
-    dim: int = eqx.field(static=True)
-
-    def log_density(self, x: Float[Array, " d"]) -> Float[Array, ""]:
-        """−½|x|² − ½d log 2π."""
-        return -0.5 * (x @ x + self.dim * jnp.log(2 * jnp.pi))
-
-    def sample(self, key: PRNGKeyArray, num_draws: int) -> Float[Array, "n d"]:
-        """Independent draws."""
-        return jax.random.normal(key, (num_draws, self.dim))
 
 
 class Pushed(NamedTuple):
@@ -210,9 +179,7 @@ def learn_transport(
     skeleton = eqx.filter(shapes, _is_shape, inverse=True)
     state, steps = _learn(flow, target, state, num_steps, run_key)
     if not bool(jnp.all(jnp.isfinite(state.particles))):
-        raise InputError(
-            "the flow left the finite numbers: learn the transport with smaller steps."
-        )
+        raise InputError("the particles became non-finite: learn the transport with smaller steps.")
     return Transport(target, mover, base, state.particles, steps, skeleton)
 
 
@@ -226,8 +193,8 @@ def _checked_mover(target: Target, flow: ParticleFlow) -> Euler:
         )
     if not isinstance(flow.mover, Euler):
         raise InputError(
-            f"{type(flow.mover).__name__} moves a particle by more than its own position says "
-            "(memory, caps, rebirth), which is no map to push draws through: use Euler(step_size)."
+            f"{type(flow.mover).__name__} moves a particle depending on more than its position "
+            "(memory, caps, rebirth), so its steps are not maps: use Euler(step_size)."
         )
     if not capabilities.has_field or capabilities.depends_on == "resting":
         raise InputError(

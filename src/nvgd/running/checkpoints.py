@@ -39,8 +39,8 @@ from nvgd.running.history import History
 from nvgd.running.plan import Active
 from nvgd.running.run import Run
 from nvgd.running.run_state import first_of
-from nvgd.targets.subsamples import Subsample
-from nvgd.targets.target import evaluate
+from nvgd.targets.corrected_rows import Subsample
+from nvgd.targets.evaluation import evaluate
 
 KIND = "checkpoint"
 PATTERN = "checkpoint-*.npz"

@@ -14,8 +14,9 @@ from nvgd._support.compilation import Form, Program, compiled
 from nvgd._support.devices import Placement
 from nvgd.flow.aim import TargetView
 from nvgd.flow.stage import AbstractStage, StepInfo
+from nvgd.targets.evaluation import Evaluation
 from nvgd.targets.scores import Scores
-from nvgd.targets.target import Evaluation, Target
+from nvgd.targets.target import Target
 
 # Most steps per chunk.
 CAPACITY = 512

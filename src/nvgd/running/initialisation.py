@@ -9,8 +9,9 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
 from nvgd._support.errors import InputError, check_choice, check_count
 from nvgd.running.pathfinder import AnchorStart, Laplace
 from nvgd.running.starts import AbstractStart, OwnStart, PriorStart
+from nvgd.targets.evaluation import evaluate
 from nvgd.targets.scores import Scores
-from nvgd.targets.target import Target, evaluate
+from nvgd.targets.target import Target
 
 # Particles by default, and in more than `MANY_DIMENSIONS` dimensions: there, correlations between
 # coordinates could not be fitted to the larger number either, and every particle is costly.

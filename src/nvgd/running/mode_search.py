@@ -14,9 +14,10 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from nvgd.exact.modes import Modes
-from nvgd.targets.climbs import climb_all
+from nvgd.targets.climbs import climb_all, has_barrier, points_between
+from nvgd.targets.evaluation import evaluate
 from nvgd.targets.scores import Scores
-from nvgd.targets.target import Target, evaluate
+from nvgd.targets.target import Target
 
 # In more dimensions, climbs of this length do not arrive.
 MOST_DIMENSIONS = 100
@@ -28,11 +29,8 @@ PARTICLES_EVERY = 4
 WIDTHS = (0.1, 0.3, 1.0, 3.0), (0.4, 0.5, 0.6, 0.7)
 # Most evaluations of each batch.
 MOST_EVALUATIONS = 40, 20
-# Most modes that are told apart, and the points between two peaks at which a barrier is looked for.
+# Most modes that are told apart.
 MOST_MODES = 6
-BETWEEN = np.arange(1, 10) / 10
-# Depth of a barrier in nats; chains cross lower ones.
-BARRIER = 2.0
 # Largest gain of a Newton step from a peak, in nats.
 LARGEST_GAIN = 0.5
 # Smallest share of the mass that counts, and smallest number of particles that a mode gets.
@@ -173,22 +171,12 @@ def _told_apart(
     left, modes = np.isfinite(logs), []
     while left.any() and len(modes) < MOST_MODES:
         best = int(np.argmax(np.where(left, logs, -np.inf)))
-        joined = left & ~_has_barrier(batches, positions, logs, best)
+        between = [batches(points)[0] for points in points_between(positions, positions[best])]
+        joined = left & ~has_barrier(np.stack(between), logs, logs[best])
         joined[best] = True
         modes.append(np.flatnonzero(joined))
         left &= ~joined
     return modes
-
-
-def _has_barrier(
-    batches: _Batches, positions: Float[np.ndarray, "n d"], logs: np.ndarray, best: int
-) -> Bool[np.ndarray, " n"]:
-    """Whether the log density falls below both ends, on the way from each row to the best one."""
-    lowest = np.full(len(logs), np.inf)
-    for share in BETWEEN:
-        found, _ = batches(positions + share * (positions[best] - positions))
-        lowest = np.minimum(lowest, found)
-    return lowest < np.minimum(logs, logs[best]) - BARRIER
 
 
 def _peak(target: Target, position: Float[np.ndarray, " d"], is_held: bool) -> _Peak | None:

@@ -10,11 +10,14 @@ from jaxtyping import PRNGKeyArray
 
 from nvgd.exact.adaptation import searched
 from nvgd.exact.corrections import Corrections
+from nvgd.exact.lost_chains import is_lost
 from nvgd.exact.modes import Modes
 from nvgd.flow.particle_flow import ParticleFlow
 from nvgd.flow.stage import AbstractStage
+from nvgd.posterior.chains import Chains
 from nvgd.running.mode_search import search_modes
-from nvgd.targets.subsamples import MOST_BATCHES, Subsample, subsample
+from nvgd.targets.corrected_rows import Subsample
+from nvgd.targets.subsamples import MOST_BATCHES, subsample
 from nvgd.targets.target import Target
 
 # The flow takes FLOW_SHARE of a run with corrections, but at least FEWEST_FLOW_STEPS steps.
@@ -22,7 +25,7 @@ FEWEST_FLOW_STEPS = 400
 FLOW_SHARE = 0.2
 # Fewer steps of corrections are not worth their compilation.
 FEWEST_CORRECTIONS = 100
-# With minibatches, the first round of corrections brings the particles to where the subsample of
+# With minibatches, short first rounds of corrections bring the particles to where the subsample of
 # the next one is drawn.
 APPROACH = 200
 
@@ -39,6 +42,11 @@ class Active(NamedTuple):
     modes: Modes | None = None
     """The separate modes that the corrections know; None if there are none."""
 
+    @property
+    def is_cramped(self) -> bool:
+        """Whether the particles would go farther than the subsample of the stage allows."""
+        return self.subsample is not None and self.subsample.confines(self.state.particles)
+
     def target(self, whole: Target) -> Target:
         """The target that the stage evaluates."""
         return whole if self.subsample is None else self.subsample.target(whole)
@@ -49,6 +57,8 @@ class AbstractLeg(ABC):
 
     kind: str
     until_step: int
+    is_approach = False
+    """Whether this leg only brings the particles to where the next one begins."""
 
     @abstractmethod
     def begins(self, active: Active) -> bool:
@@ -60,16 +70,22 @@ class AbstractLeg(ABC):
         return None
 
     def search(
-        self, target: Target, active: Active, starts: np.ndarray, key: PRNGKeyArray
+        self,
+        target: Target,
+        active: Active,
+        starts: np.ndarray,
+        chains: Chains | None,
+        key: PRNGKeyArray,
     ) -> tuple[Active, int]:
-        """Look for modes without particles before this leg, and count the gradients it takes.
+        """Mend which modes hold particles before this leg, and count the gradients it takes.
 
         By default, nothing is done.
 
         Arguments:
             starts: the particles at the start of the run.
+            chains: the draws of the active stage; None if there are none.
         """
-        del target, starts, key
+        del target, starts, chains, key
         return active, 0
 
     @abstractmethod
@@ -115,6 +131,7 @@ class CorrectionLeg(AbstractLeg):
 
     Arguments:
         most_batches, fewest_batches: largest and smallest size of the subsample, in batches.
+        is_approach: whether the next leg draws another subsample, for the draws of the run.
     """
 
     kind = "corrections"
@@ -125,8 +142,11 @@ class CorrectionLeg(AbstractLeg):
         until_step: int,
         most_batches: int = MOST_BATCHES,
         fewest_batches: int = 1,
+        *,
+        is_approach: bool = False,
     ):
         self.until_step, self._most_batches = until_step, most_batches
+        self.is_approach = is_approach
         self._fewest_batches = fewest_batches
         self._coordinates = flow.coordinates
 
@@ -146,11 +166,14 @@ class CorrectionLeg(AbstractLeg):
             self._most_batches,
             fewest_batches=self._fewest_batches,
             or_all=active.kind == self.kind,
+            is_cramped=active.is_cramped,
         )
 
-    def search(self, target, active, starts, key):
-        """After a flow on all rows, once: the modes found, and particles moved to empty ones."""
-        if active.kind == self.kind or target.is_noisy:
+    def search(self, target, active, starts, chains, key):
+        """Particles move to empty modes after a flow on all rows; after a round, lost ones move."""
+        if active.kind == self.kind:
+            return _without_lost(active, chains), 0
+        if target.is_noisy:
             return active, 0
         particles = active.stage.finish(target, active.state)
         found = search_modes(target, particles, starts, key)
@@ -185,6 +208,19 @@ class CorrectionLeg(AbstractLeg):
         return begun._replace(state=stage.init(begun.target(target), particles, key=key))
 
 
+def _without_lost(active: Active, chains: Chains | None) -> Active:
+    """Replace particles of lost chains by copies of others, at random."""
+    lost = np.array([], bool) if chains is None else is_lost(active.state.frame, *chains)
+    if not lost.any():
+        return active
+    kept = np.random.default_rng(int(active.state.step)).permutation(np.flatnonzero(~lost))
+    source = np.arange(len(lost))
+    source[lost] = np.resize(kept, int(lost.sum()))
+    fields = ("particles", "log_densities", "scores")
+    copied = {name: getattr(active.state, name)[source] for name in fields}
+    return active._replace(state=active.state._replace(**copied))
+
+
 Plan = tuple[AbstractLeg, ...]
 
 
@@ -197,7 +233,7 @@ def plan(flow: ParticleFlow, target: Target, num_steps: int) -> Plan:
     approach = before + APPROACH
     if not target.is_noisy or num_steps - approach < FEWEST_CORRECTIONS:
         return first, CorrectionLeg(flow, num_steps)
-    return first, CorrectionLeg(flow, approach), CorrectionLeg(flow, num_steps)
+    return first, CorrectionLeg(flow, approach, is_approach=True), CorrectionLeg(flow, num_steps)
 
 
 def leg_at(legs: Plan, step: int, kind: str = "flow") -> AbstractLeg:

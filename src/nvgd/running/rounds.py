@@ -10,6 +10,7 @@ from nvgd.flow.particle_flow import ParticleFlow
 from nvgd.flow.stage import StageState
 from nvgd.posterior.chains import Chains
 from nvgd.posterior.diagnostics.chain_checks import LARGEST_DENSITY_ERROR
+from nvgd.posterior.diagnostics.cut_off import cut_off_tail
 from nvgd.posterior.diagnostics.mixing import measure_mixing
 from nvgd.running.history import History
 from nvgd.running.plan import APPROACH, FEWEST_FLOW_STEPS, CorrectionLeg, FlowLeg
@@ -32,6 +33,9 @@ SHARE_FOR_END = 0.5
 # With minibatches, a run returns to its flow this often if no subsample can stand for all rows
 # where the flow left the particles; the last time, it stays there.
 MOST_RETURNS = 3
+# With minibatches, chains may not go far from where their subsample was drawn. As long as particles
+# press against that limit, so many short rounds follow each other, each with a new subsample.
+MOST_APPROACHES = 12
 
 
 class RoundEnd(NamedTuple):
@@ -39,7 +43,8 @@ class RoundEnd(NamedTuple):
 
     step: int
     excess: float
-    """Worst R-hat of all coordinates, where 1 is the largest allowed (`Mixing.excess`)."""
+    """Worst R-hat of all coordinates, where 1 is too large (`Mixing.excess`); at least 1 if a tail
+    is cut off."""
     density_error: float
     """Error of the log density that the round used, in units in which 1 is too large."""
 
@@ -53,12 +58,12 @@ class RoundsLength(AbstractLength):
     """A flow, then rounds of corrections until the chains of a round have mixed.
 
     The flow takes 400 steps, or 200 if its mean log density does not change any more by then.
-    The first round takes 600 steps. If R-hat of some coordinate is too large at its end, the round
-    counts as warm-up of the next one, which is twice as long. Chains that have mixed, but with an
-    R-hat more than half of the way to its limit, take one more round of the same length. Draws are
-    those of the last round.
-    With minibatches, a short round comes first, and the log density of a round is checked against
-    all rows, too.
+    The first round takes 600 steps. If R-hat of some coordinate is too large at its end, or all
+    chains avoid a tail, the round counts as warm-up of the next one, which is twice as long. Chains
+    that have mixed, but with an R-hat more than half of the way to its limit, take one more round
+    of the same length. Draws are those of the last round.
+    With minibatches, short rounds come first, until the particles have arrived, and the log density
+    of a round is checked against all rows, too.
 
     Arguments:
         max_steps: the run ends here at the latest.
@@ -66,7 +71,7 @@ class RoundsLength(AbstractLength):
 
     def __init__(self, flow: ParticleFlow, target: Target, max_steps: int):
         self.given, self._max_steps = flow, max_steps
-        self._approach = APPROACH if target.is_noisy else 0
+        self._num_approaches = int(target.is_noisy)
         self._ends: list[RoundEnd] = []
         self._flow_end, self._num_returns = min(FEWEST_FLOW_STEPS, max_steps), 0
         self._can_end_early = not target.is_noisy and max_steps > EARLIEST_END
@@ -80,18 +85,19 @@ class RoundsLength(AbstractLength):
         if self._num_returns >= MOST_RETURNS:
             self.legs, self.end = (flow,), step
             return
-        if self._approach and step < self._max_steps:
-            step = min(step + self._approach, self._max_steps)
-            rounds.append(CorrectionLeg(self.given, step, self._most_batches(0)))
+        for _ in range(self._num_approaches if step < self._max_steps else 0):
+            step = min(step + APPROACH, self._max_steps)
+            most = self._most_batches(0)
+            rounds.append(CorrectionLeg(self.given, step, most, is_approach=True))
         for number in range(len(self._ends) + 1):
             before = self._ends[:number]
             if self._is_over(before) or step >= self._max_steps:
                 break
-            if before and not before[-1].is_good:
+            left, confirms = self._max_steps - step, bool(before) and before[-1].is_good
+            if before and not confirms:
                 length *= 2
-            left = self._max_steps - step
-            # What would be left for another round joins this one.
-            step += left if left < 3 * length else length
+            # What would be too little for another round joins this one, unless none is expected.
+            step += left if left < (1 if confirms else 3) * length else length
             # The error that was measured tells more than the one that is expected.
             num_wrong = sum(end.density_error >= 1 for end in before)
             most = self._most_batches(number)
@@ -140,6 +146,9 @@ class RoundsLength(AbstractLength):
             return
         columns = np.concatenate([found.positions, found.log_densities[:, :, None]], axis=2)
         excess = float(np.max(measure_mixing(columns).excess))
+        if excess < 1:
+            tail = cut_off_tail(found.thinned())
+            excess = 1.0 if tail is not None and tail.is_alarm else excess
         self._ends.append(RoundEnd(step, excess, density_error() / LARGEST_DENSITY_ERROR))
         self._plan()
 
@@ -152,21 +161,34 @@ class RoundsLength(AbstractLength):
         self.legs = (FlowLeg(self.given, step, step), *self.legs[1:])
         return len(self.legs) > 1
 
+    def extend_approach(self, step):
+        """Plan one more short round, unless there were many, or little is left of the run."""
+        if (
+            self._num_approaches == MOST_APPROACHES
+            or step + APPROACH + FIRST_ROUND > self._max_steps
+        ):
+            return False
+        self._num_approaches += 1
+        self._plan()
+        return True
+
     def return_to_flow(self, step):
         """Plan a flow of as many further steps as a round has, and then rounds."""
-        self._num_returns += 1
+        self._num_returns, self._num_approaches = self._num_returns + 1, 1
         self._flow_end = min(step + FIRST_ROUND, self._max_steps)
         self._plan()
 
     def records(self):
-        """One array per field of `RoundEnd`, and the end of the flow."""
+        """One array per field of `RoundEnd`, the end of the flow, and the number of approaches."""
         columns = np.array(self._ends, np.float64).reshape(-1, len(RoundEnd._fields))
         ends = {name: columns[:, i] for i, name in enumerate(RoundEnd._fields)}
-        return {**ends, "flow_end": np.array(self._flow_end)}
+        flow_end, number = np.array(self._flow_end), np.array(self._num_approaches)
+        return {**ends, "flow_end": flow_end, "num_approaches": number}
 
     def restore(self, records):
         """Restore the rounds and plan again from them."""
         columns = np.stack([records[name] for name in RoundEnd._fields], axis=1)
         self._ends = [RoundEnd(int(step), *rest) for step, *rest in columns.tolist()]
         self._flow_end = int(records["flow_end"])
+        self._num_approaches = int(records["num_approaches"])
         self._plan()

@@ -23,8 +23,10 @@ from nvgd.running.initialisation import is_faulty
 from nvgd.running.plan import AbstractLeg, Active, FlowLeg, leg_at
 from nvgd.running.progress import Progress
 from nvgd.running.run_state import RunState, first_of, padded
+from nvgd.targets.corrected_rows import Subsample
+from nvgd.targets.density_checks import leaves_behind
 from nvgd.targets.other_modes import other_modes
-from nvgd.targets.subsamples import MOST_ROWS_AT_ONCE, Subsample, leaves_behind
+from nvgd.targets.subsamples import MOST_ROWS_AT_ONCE
 
 # Chunk lengths adapt to this duration, the interval of progress updates and of checks for Ctrl-C.
 SECONDS_PER_CHUNK = 0.25
@@ -104,10 +106,13 @@ class Run(RunState):
             self.active, self._leg = self.active._replace(stage=stage), leg
             return
         ended = self.whole_active()
+        has_arrived = leg_at(self.length.legs, step - 1, ended.kind).is_approach
+        if has_arrived and ended.is_cramped and self.length.extend_approach(step):
+            leg, has_arrived = leg_at(self.length.legs, step, ended.kind), False
         # This compiles: nothing has changed yet if it is interrupted.
         with self._reading():
             subsample = leg.look_ahead(self.target, ended, step)
-            misleads = subsample is not None and self._misleads(ended, subsample)
+            misleads = has_arrived and subsample is not None and self._misleads(ended, subsample)
         if misleads:
             self._return_to_flow(step)
             return
@@ -127,7 +132,7 @@ class Run(RunState):
     def _searched(self, leg: AbstractLeg, ended: Active) -> tuple[Active, int]:
         """The result of `leg.search`; a log density that raises far away ends the search only."""
         try:
-            return leg.search(self.target, ended, self._starts, self.key)
+            return leg.search(self.target, ended, self._starts, self.chains(), self.key)
         except faults.CALLBACK_ERRORS as error:
             if not self._is_of_log_density(error):
                 raise
@@ -136,11 +141,9 @@ class Run(RunState):
     def _misleads(self, ended: Active, new: Subsample) -> bool:
         """Whether no subsample can stand for all rows.
 
-        The first one is drawn where a noisy flow left the particles, perhaps too far apart. Hence
-        the second one decides, and whether the first has led the particles away from a mode.
+        The first ones are drawn where a noisy flow left the particles, perhaps too far apart. Hence
+        the one after them decides, and whether they have led the particles away from a mode.
         """
-        if ended.kind == "flow" or self.ended_stages[-1].kind != "flow":
-            return False
         flowed, particles = jnp.asarray(self.flow_particles), ended.state.particles
         if not new.is_usable or leaves_behind(self.target, flowed, particles):
             return True

@@ -17,7 +17,7 @@ from nvgd.running.plan import AbstractLeg, Active
 from nvgd.running.progress import Progress
 from nvgd.running.stopping import AbstractLength
 from nvgd.targets.data import AbstractBatches, steps_at_a_time
-from nvgd.targets.subsamples import density_error
+from nvgd.targets.density_checks import density_error
 from nvgd.targets.target import Target
 
 

@@ -21,6 +21,7 @@ from nvgd._support.errors import (
 )
 from nvgd._support.processes import is_first_process
 from nvgd.posterior.diagnostics.calibration import CalibrationResult
+from nvgd.posterior.posterior import Posterior
 from nvgd.running.progress import Progress
 from nvgd.running.sampling import sample, sample_or_interrupt
 from nvgd.targets.coercion import as_target
@@ -38,6 +39,7 @@ def simulation_based_calibration(
     make_target: Callable[[PyTree], Target | LogDensity] | None = None,
     num_ranks: int = 50,
     seed: int = 0,
+    on_run: Callable[[int, Posterior], Any] | None = None,
     progress: bool = True,
     **sample_options: Any,
 ) -> CalibrationResult:
@@ -77,6 +79,8 @@ def simulation_based_calibration(
         num_ranks: number of possible ranks. The true value is compared with one draw fewer, evenly
             spaced among the draws of a run: few enough that they are nearly independent.
         seed: the same seed gives the same result.
+        on_run: called with the number of every simulation and its posterior, for instance to keep
+            `posterior.diagnose().verdict`.
         progress: whether to show the number of simulations done, as `sample` does its steps.
         sample_options: passed to `nvgd.sample`, for instance `flow`, `num_particles`, `num_steps`.
 
@@ -101,6 +105,7 @@ def simulation_based_calibration(
     check_not_traced("nvgd.simulation_based_calibration")
     check_callable("simulate", simulate)
     check_callable("make_target", make_target, optional=True)
+    check_callable("on_run", on_run, optional=True)
     check_count("num_simulations", num_simulations, minimum=2)
     check_count("num_ranks", num_ranks, minimum=2)
     check_seed(seed)
@@ -129,6 +134,8 @@ def simulation_based_calibration(
                 )
             if not posterior.completed:
                 stopped.append(number)
+            if on_run is not None:
+                on_run(number, posterior)
             ranks.append(_ranks(truth, posterior.draws, num_ranks - 1, random))
             shown.advance(number + 1, num_simulations, {})
     names = [

@@ -97,6 +97,11 @@ class AbstractLength(ABC):
             self.legs = (FlowLeg(self.given, step, step), *rest)
         return bool(rest)
 
+    def extend_approach(self, step: int) -> bool:
+        """Plan another approach after this step, if there is time for it; whether there is."""
+        del step
+        return False
+
     def return_to_flow(self, step: int) -> None:
         """Plan the rest of the run, after this step, from a flow; here, there is nothing else."""
         del step

@@ -16,11 +16,15 @@ Batch = Callable[[Float[np.ndarray, "n d"]], tuple[np.ndarray, np.ndarray]]
 
 # Pairs of moves and changes of the score from which the curvature is estimated.
 MEMORY = 8
-# A step is accepted if it gains this share of what the slope promises, and shortened otherwise.
+# Armijo's condition: a step must gain this share of what the slope predicts, or is shortened.
 LEAST_GAIN, SHORTER = 1e-4, 0.25
-# This many steps in a row that gain less than this many nats end a climb: in badly scaled units,
-# single steps may gain little.
+# A climb ends after MOST_SMALL successive steps that gain less than SMALL_GAIN nats. One small gain
+# is not enough: with badly scaled coordinates, single steps may gain little.
 MOST_SMALL, SMALL_GAIN = 4, 1e-3
+# Where the log density is looked at between two peaks, as shares of the way, and by how many nats
+# it must fall there: chains cross lower barriers.
+BETWEEN = np.arange(1, 10) / 10
+BARRIER = 2.0
 
 
 class ClimbPath(NamedTuple):
@@ -73,7 +77,7 @@ def climb(objective: Objective, start: Float[Array, " d"], max_iterations: int =
 
 
 class Climbed(NamedTuple):
-    """Where climbs have ended."""
+    """The final positions of climbs."""
 
     positions: Float[np.ndarray, "n d"]
     log_densities: Float[np.ndarray, " n"]
@@ -82,7 +86,7 @@ class Climbed(NamedTuple):
 
 def climb_all(evaluate: Batch, starts: Float[np.ndarray, "n d"], most: int) -> Climbed:
     """Climb from every row, one evaluation of the batch per step, with at most `most` of them."""
-    # Where the log density is not bounded, numbers overflow; such climbs end.
+    # If the log density is unbounded, numbers overflow, which ends the climb.
     with np.errstate(over="ignore", invalid="ignore"):
         return _climb_all(evaluate, starts, most)
 
@@ -114,6 +118,25 @@ def _climb_all(evaluate: Batch, starts: Float[np.ndarray, "n d"], most: int) -> 
         num_small = np.where(is_better, (num_small + 1) * (gain < SMALL_GAIN), num_small)
         is_active &= (num_small < MOST_SMALL) & (length > SHORTER**12)
     return Climbed(at, logs, number)
+
+
+def points_between(
+    peaks: Float[np.ndarray, "n d"], other: Float[np.ndarray, " d"]
+) -> Float[np.ndarray, "s n d"]:
+    """Points on the way from each peak to another one, at which a barrier is looked for."""
+    return peaks + BETWEEN[:, None, None] * (other - peaks)
+
+
+def has_barrier(
+    between: Float[np.ndarray, "s n"], peaks: Float[np.ndarray, " n"], other: float
+) -> Bool[np.ndarray, " n"]:
+    """Whether the log density falls below both ends on the way from each peak to another one.
+
+    Arguments:
+        between: log densities at `points_between`.
+        peaks, other: log densities of the peaks.
+    """
+    return between.min(axis=0) < np.minimum(peaks, other) - BARRIER
 
 
 class _Memory:

@@ -1,4 +1,4 @@
-"""What a person may pass as a target."""
+"""Conversion of what a user passes as a target."""
 
 from nvgd._support.errors import InputError
 from nvgd.targets.positions import Position

@@ -71,7 +71,7 @@ def find_anchor(
     log_density, score = objective(position)
     if not bool(jnp.all(jnp.isfinite(score))):
         raise InputError(
-            "the search for a mode to hold control variates against ended where the log density is "
+            "the search for the mode that control variates need ended where the log density is "
             'not finite: start it elsewhere by example=, or use gradient="plain".'
         )
     return Anchor(position, log_density, score)
@@ -107,7 +107,7 @@ def _polished(
         position = candidates[best]
     if distance > FAR:
         raise InputError(
-            "the search for a mode to hold control variates against ended about "
+            "the search for the mode that control variates need ended about "
             f"{distance:.3g} standard deviations away from one: start it nearer by example=, use "
             'double precision, or gradient="plain".'
         )

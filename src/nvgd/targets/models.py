@@ -52,9 +52,9 @@ class AbstractModel(eqx.Module):
 
     @property
     def has_symmetries(self) -> bool:
-        """Whether parameters can be exchanged without a change, as the units of a network can.
+        """Whether permuting parameters leaves the model unchanged, as for the units of a network.
 
-        Chains never mix over all the equivalent modes, so that runs have no corrections.
+        Chains cannot mix over all equivalent modes, so runs have no corrections.
         """
         return False
 

@@ -14,10 +14,12 @@ import optax
 from jaxtyping import Array, Float, PyTree
 
 from nvgd._support.compilation import quickly_compiled
-from nvgd.targets.climbs import climb
+from nvgd.targets.climbs import climb, has_barrier, points_between
 from nvgd.targets.data import AbstractBatches
+from nvgd.targets.density_checks import evenly_spaced
+from nvgd.targets.evaluation import evaluate
 from nvgd.targets.row_passes import Place, log_densities, place_of
-from nvgd.targets.target import Target, evaluate
+from nvgd.targets.target import Target
 
 NUM_CLIMBS = 16
 # Steps of a climb on batches, and their size, which falls to FINAL_SHARE of it.
@@ -27,11 +29,6 @@ OPTIMISER = optax.adam(
 )
 # Ends that are polished on all rows, and iterations of each.
 MOST_POLISHED, MOST_ITERATIONS = 3, 30
-# Where the log density is looked at between two modes, and by how many nats it must be lower there.
-BETWEEN = (0.25, 0.5, 0.75)
-DIP = 3.0
-# Particles that tell how probable the places are where particles are.
-NUM_COMPARED = 32
 # Particles put into another mode have this share of the spread of the others: it may be narrower.
 SPREAD = 0.5
 
@@ -83,18 +80,17 @@ def other_modes(
         left = left[~is_here]
     if not modes:
         return None
-    rows = np.linspace(0, len(particles) - 1, NUM_COMPARED).round().astype(int)
     ends, centre = np.stack(modes), np.asarray(place.anchor)
-    # From one mode to another, the log density dips; with few particles per dimension, distances
-    # alone would tell of modes where there are none.
-    between = [centre + share * (ends - centre) for share in BETWEEN]
-    positions = np.concatenate([ends, centre[None], *between, np.asarray(particles[rows])])
+    between = points_between(ends, centre).reshape(-1, len(centre))
+    some = np.asarray(particles[evenly_spaced(len(particles))])
+    positions = np.concatenate([ends, centre[None], between, some])
     values = log_densities(target, jnp.asarray(positions, particles.dtype))
-    num, num_between = len(ends), len(BETWEEN) * len(ends)
-    lowest = values[num + 1 : num + 1 + num_between].reshape(-1, num).min(axis=0)
-    typical = np.median(values[num + 1 + num_between :])
-    has_dip = lowest < np.minimum(values[:num], values[num]) - DIP
-    is_mode = (values[:num] > typical) & has_dip
+    peaks, at_centre, between, here = np.split(
+        values, np.cumsum([len(ends), 1, len(between)]).tolist()
+    )
+    # With few particles per dimension, distances alone would tell of modes where there are none.
+    is_apart = has_barrier(between.reshape(-1, len(ends)), peaks, float(at_centre[0]))
+    is_mode = (peaks > np.median(here)) & is_apart
     if not is_mode.any():
         return None
     return OtherModes(ends[is_mode], np.array(counts)[is_mode] / NUM_CLIMBS)

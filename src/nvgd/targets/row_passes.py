@@ -5,7 +5,6 @@ that u is of order one whatever the units of the parameters. Sums over blocks ar
 host, in double precision.
 """
 
-import warnings
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -15,7 +14,6 @@ import numpy as np
 from jaxtyping import Array, Float, PyTree
 
 from nvgd._support.compilation import compiled, quickly_compiled
-from nvgd._support.errors import DataOrderWarning, InputError
 from nvgd._support.robust import can_fit_scatter, coordinate_scales, student_scatter
 from nvgd.targets.data import count_rows
 from nvgd.targets.target import Target
@@ -24,8 +22,6 @@ from nvgd.targets.target import Target
 ROWS_PER_BLOCK = 1024
 # Rows of a Hessian that are computed together.
 AXES_AT_ONCE = 32
-# Standard errors by which the variance between batches may exceed that of shuffled rows.
-LARGEST_DEVIATION = 8.0
 # Fixed-point iterations of the scatter.
 NUM_ITERATIONS = 20
 
@@ -111,49 +107,6 @@ def padded(rows: PyTree, weights: Float[np.ndarray, " m"]) -> tuple[PyTree, Floa
     return jax.tree.map(lambda leaf: np.asarray(leaf)[places], rows), jnp.asarray(full)
 
 
-def check_rows(values: Float[np.ndarray, " m"], num_before: int) -> None:
-    """Refuse rows whose log likelihood is not finite.
-
-    Arguments:
-        values: log likelihoods of the rows of a block.
-        num_before: number of rows in earlier blocks.
-    """
-    faulty = np.flatnonzero(~np.isfinite(values))
-    if len(faulty):
-        raise InputError(
-            f"log_likelihood is {values[faulty[0]]} for data row {num_before + faulty[0]}, and not "
-            f"finite for {len(faulty)} of the {len(values)} rows from row {num_before} on, in the "
-            "middle of the particles: look for missing or impossible values there, and leave these "
-            "rows out."
-        )
-
-
-def check_order(slopes: Float[np.ndarray, "m k"], batch_size: int) -> None:
-    """Warn of a stream whose batches differ more than batches of shuffled rows would.
-
-    Compares the variance of the batches' means with that within batches, as the F-test does.
-
-    Arguments:
-        slopes: slopes of all rows towards some probes, in the order of the stream.
-    """
-    num_batches = len(slopes) // batch_size
-    if num_batches < 2 or batch_size < 2:
-        return
-    batches = slopes[: num_batches * batch_size].reshape(num_batches, batch_size, -1)
-    within = batches.var(axis=1, ddof=1).mean(axis=0)
-    between = batch_size * batches.mean(axis=1).var(axis=0, ddof=1)
-    ratio = float(np.max(between / (within + 1e-30)))
-    if ratio > 1.5 + LARGEST_DEVIATION * (2 / num_batches) ** 0.5:
-        warnings.warn(
-            DataOrderWarning(
-                "the batches of this BatchStream differ from each other: the variance of their "
-                f"mean scores is {ratio:.3g} times that of shuffled rows. Steps then follow the "
-                "order of the data: shuffle the rows before they are cut into batches."
-            ),
-            stacklevel=2,
-        )
-
-
 def _terms(target: Target, place: Place, rows: PyTree, u: Float[Array, " d"]) -> Array:
     """Log likelihood of every row at θ̂ + Lu."""
     return target.log_likelihoods(place.anchor + place.root @ u, rows)
@@ -174,6 +127,16 @@ def derivatives(
         lambda axis: jax.jvp(gradient, (origin,), (axis,))[1], axes, batch_size=AXES_AT_ONCE
     )
     return Derivatives(gradient(origin), hessian)
+
+
+@compiled
+def prior_hessian(target: Target, place: Place) -> Float[Array, "d d"]:
+    """Hessian of the log prior with respect to u, at the anchor."""
+
+    def log_prior(u: Array) -> Array:
+        return jnp.asarray(target.log_prior(target.structure(place.anchor + place.root @ u)))
+
+    return jax.hessian(log_prior)(jnp.zeros_like(place.anchor))
 
 
 @compiled

@@ -12,9 +12,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
-from jaxtyping import Array, Float, Int, PyTree
+from jaxtyping import Array, Float, PyTree
 
-from nvgd._support.compilation import Form, Program, compiled
+from nvgd._support.compilation import compiled
 from nvgd._support.errors import (
     InputError,
     check_callable,
@@ -24,6 +24,7 @@ from nvgd._support.errors import (
 )
 from nvgd.targets.control_variates import Anchor, find_anchor
 from nvgd.targets.data import AbstractBatches, AbstractData
+from nvgd.targets.evaluation import curvature_on_all_data, evaluate_on_all_data
 from nvgd.targets.host_data import as_data
 from nvgd.targets.models import AbstractModel, Model
 from nvgd.targets.positions import (
@@ -244,20 +245,7 @@ class Target(eqx.Module):
 
     def on_all_data(self, particles: Float[Array, "n d"]) -> Scores:
         """Log densities and scores of all data, evaluated block by block."""
-        if not self.is_noisy:
-            return evaluate(self, particles, None)
-        values, scores = np.zeros(len(particles)), np.zeros(particles.shape)
-        num_rows = 0
-        for block in self.blocks():
-            size = len(jax.tree.leaves(block)[0])
-            # Each block gives an estimate; their mean, weighted by block size, is exact. The sum
-            # is taken on the host, in double precision.
-            found = evaluate(self, particles, block)
-            values += size * np.asarray(found.log_densities)
-            scores += size * np.asarray(found.scores)
-            num_rows += size
-        dtype = particles.dtype
-        return Scores(jnp.asarray(values / num_rows, dtype), jnp.asarray(scores / num_rows, dtype))
+        return evaluate_on_all_data(self, particles)
 
     def on_all_data_at(self, position: Float[Array, " d"]) -> tuple[Array, Array]:
         """Log density and score of all data at one position."""
@@ -268,12 +256,7 @@ class Target(eqx.Module):
         self, position: Float[Array, " d"], probes: Float[Array, "k d"]
     ) -> Float[np.ndarray, "k d"]:
         """Products of −∇²log p of all data with each probe, summed in double precision."""
-        products, num_rows = np.zeros(probes.shape), 0
-        for block in self.blocks() if self.is_noisy else (None,):
-            size = 1 if block is None else len(jax.tree.leaves(block)[0])
-            products += size * np.asarray(_curvature(self, position, block, probes))
-            num_rows += size
-        return products / num_rows
+        return curvature_on_all_data(self, position, probes)
 
     def structure(self, position: Float[Array, " d"]) -> Position:
         """A flat position in the form that the user's log density takes."""
@@ -307,57 +290,6 @@ class Target(eqx.Module):
         if self.anchor is not None:
             parts.append("control variates")
         return f"Target({', '.join(parts)})"
-
-
-class Evaluation:
-    """Log densities and scores of a target, compiled: one program for all callers.
-
-    found = Evaluation(target)(particles, batch)
-    """
-
-    def __init__(self, target: Target):
-        self._form, self._arrays = Form.of(target)
-
-    def __call__(
-        self, particles: Float[Array, "n d"], batch: PyTree = None, step: int | None = None
-    ) -> Scores:
-        """`Target.log_densities_and_scores`.
-
-        Arguments:
-            batch: data rows, or the output of `AbstractBatches.take` for several steps.
-            step: which of these steps, if there are several.
-        """
-        return _evaluate(self._form, step is None, self._arrays, particles, batch, step)
-
-
-def evaluate(target: Target, particles: Float[Array, "n d"], batch: PyTree = None) -> Scores:
-    """Log densities and scores of a target, compiled (`Evaluation`)."""
-    return Evaluation(target)(particles, batch)
-
-
-def _log_densities_and_scores(
-    form: Form,
-    is_batch: bool,
-    arrays: list[Array],
-    particles: Float[Array, "n d"],
-    batch: PyTree,
-    step: Int[Array, ""] | None,
-) -> Scores:
-    target: Target = form.tree(arrays)
-    if not is_batch:
-        batch = target.batch(jax.tree.map(lambda leaf: leaf[step], batch))
-    return target.log_densities_and_scores(particles, batch)
-
-
-_evaluate = Program(_log_densities_and_scores, 2)
-
-
-@compiled
-def _curvature(target: Target, position: Array, block: PyTree, probes: Array) -> Array:
-    def score(at: Array) -> Array:
-        return jax.grad(lambda x: target.estimate(x, block))(at)
-
-    return -jax.vmap(lambda probe: jax.jvp(score, (position,), (probe,))[1])(probes)
 
 
 @compiled

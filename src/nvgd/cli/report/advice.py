@@ -1,11 +1,11 @@
-"""A diagnosis in the words of the command line: options instead of arguments of functions."""
+"""A diagnosis for the command line: its advice names options instead of Python arguments."""
 
 import dataclasses
 import re
 
 from nvgd.posterior.diagnostics.diagnosis import Diagnosis
 
-# What the library says → what a person can type after `nvgd sample`.
+# Phrase of the library → options of `nvgd sample`.
 _WORDS = (
     (r"diagnose\(num_replicates=(\d+)\)", r"--num-replicates \1"),
     (r"max_steps=(\d+)", r"--max-steps \1"),

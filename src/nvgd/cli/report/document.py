@@ -1,4 +1,4 @@
-"""HTML pages that need nothing else: style, scripts, data and images are inside."""
+"""Self-contained HTML pages: style, scripts, data and images are embedded."""
 
 import base64
 import io
@@ -49,14 +49,14 @@ def resource(name: str) -> str:
 
 
 def embedded_json(identifier: str, data: Any) -> str:
-    """Data for the page's script, which finds them by the identifier."""
+    """A script element with JSON data, which the page's script finds by identifier."""
     # "</" could end the script element; "<\\/" is the same string in JSON.
     text = json.dumps(data, separators=(",", ":")).replace("</", "<\\/")
     return f'<script id="{identifier}" type="application/json">{text}</script>'
 
 
 def embedded_image(figure: Figure, *, dpi: int = 110) -> str:
-    """The address of an image, with a transparent ground, that is part of the page."""
+    """A data URI of the figure, with a transparent background."""
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png", dpi=dpi, transparent=True)
     return "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode()

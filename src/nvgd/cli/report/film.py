@@ -30,9 +30,10 @@ def pack_film(
         positions: every frame's particles, one column per scalar.
         steps: step of every frame.
         names: names of the scalars.
-        captions: what to say beside the step of every frame, such as its stage.
-        limits: ends of every axis; if omitted, what the second half of the film needs and a part of
-            the start. Positive scalars that span orders of magnitude then have logarithmic axes.
+        captions: text beside the step of every frame, such as its stage.
+        limits: ends of every axis; if omitted, they fit the second half of the film, and as much
+            of the start as lies nearby; positive scalars that span orders of magnitude get
+            logarithmic axes.
     """
     columns = np.moveaxis(np.asarray(positions, np.float64), 2, 0)
     late = columns[:, len(steps) // 2 :]
@@ -60,7 +61,7 @@ def _codes(column: Float[np.ndarray, "f n"], low: float, high: float) -> np.ndar
 
 
 def _limits(column: Float[np.ndarray, "f n"], middle: int) -> tuple[float, float]:
-    """The second half's central 99 %, and what of the start lies not far beyond it."""
+    """Limits that hold the central 99 % of the second half, and nearby parts of the start."""
     late, whole = (part[np.isfinite(part)] for part in (column[middle:], column))
     if not len(late):
         return 0.0, 1.0

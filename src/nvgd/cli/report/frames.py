@@ -20,11 +20,11 @@ from nvgd.posterior.summary import scalars
 from nvgd.targets.target import Target
 
 KIND = "frames"
-# Limits of the film: more would enlarge the page without making it clearer.
+# Most frames and particles in the film; more would only enlarge the page.
 MAX_FRAMES = 60
 MAX_PARTICLES = 300
 MAX_SHOWN = 12
-# Scalars that are recorded, of which the film shows those that turn out to matter.
+# Most scalars to record; the film shows the most important of them.
 MAX_RECORDED = 24
 SECONDS_BETWEEN_WRITES = 2.0
 
@@ -48,7 +48,7 @@ class Frames:
         try:
             facts, arrays = read_archive(self._path, KIND)
         except InputError:
-            return  # a damaged file costs frames of the film, not the run
+            return  # without these frames, the film is shorter, but the run continues
         self._names = facts["names"]
         steps = arrays["steps"].tolist()
         self._frames = dict(zip(steps, arrays["positions"], strict=True))
@@ -63,7 +63,7 @@ class Frames:
         self._names = [names[i] for i in chosen]
         self._frames[int(state.step)] = values[0][:, chosen].astype(np.float32)
         if len(self._frames) > 2 * MAX_FRAMES:
-            # A long run needs no more room than a short one; most happens at its start.
+            # Thin out the later frames, which bounds the file; most happens at the start.
             steps = sorted(self._frames)
             kept = steps[:MAX_FRAMES] + steps[MAX_FRAMES::2]
             self._frames = {step: self._frames[step] for step in kept}
@@ -71,7 +71,7 @@ class Frames:
             self.write()
 
     def write(self) -> None:
-        """Store all frames; a full disk costs frames of the film, not the run."""
+        """Store all frames; if the disk is full, frames are lost, but the run continues."""
         if not is_first_process():
             return
         steps = sorted(self._frames)
@@ -82,7 +82,7 @@ class Frames:
         self._written_at = time.monotonic()
 
     def film(self, posterior: Posterior) -> dict[str, Any]:
-        """Frames of the scalars that matter, for the player in the report; more from the start.
+        """Frames of the most important scalars, for the report's player, denser at the start.
 
         Its entry `first` holds the two scalars to show first, which depend most on each other.
         """

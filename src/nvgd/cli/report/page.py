@@ -117,7 +117,7 @@ def _pairs(posterior: Posterior, summary: Summary) -> list[str]:
 
 
 def _predictive(posterior: Posterior) -> list[str]:
-    """The posterior predictive check, if the model knows its data and predicts new ones."""
+    """The posterior predictive check, if the model has observed data and can predict new data."""
     if posterior.target is None:
         return []
     found = predict_observed(posterior.target, posterior.flat_positions)
@@ -125,7 +125,7 @@ def _predictive(posterior: Posterior) -> list[str]:
         return []
     colour = colour_of(posterior.method)
     return [
-        "<h2>Posterior predictive check: new data beside those observed</h2>",
+        "<h2>Posterior predictive check: new data beside the observed data</h2>",
         _figure("predictive", lambda narrow: predictive(found, colour=colour, narrow=narrow)),
     ]
 
@@ -150,7 +150,7 @@ def _checks(diagnosis: Diagnosis) -> str:
 
 
 def _settings(settings: Mapping[str, Any]) -> str:
-    """The settings that were given or have a default; others are up to the run."""
+    """The settings that were given or have a default."""
     rows = [
         (name.replace("_", " "), str(value))
         for name, value in settings.items()

@@ -83,8 +83,8 @@ class Bernoulli(AbstractClasses):
         if not np.isin(targets, (0, 1)).all():
             raise InputError(
                 "y must hold 0 and 1 only for the Bernoulli likelihood, got "
-                f"{targets[~np.isin(targets, (0, 1))][0]}; more classes need "
-                'likelihood="categorical".'
+                f"{targets[~np.isin(targets, (0, 1))][0]:g}: write y == label for two classes; "
+                'more need likelihood="categorical".'
             )
         return Bound(self, targets.astype(np.dtype(jnp.zeros(()).dtype)), Scaling.none())
 

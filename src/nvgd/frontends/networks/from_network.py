@@ -91,8 +91,8 @@ def from_network(
     wanted = bound.likelihood.output_shape(bound.targets, found)
     if np.prod(found) != np.prod(wanted):
         raise InputError(
-            f"network must return {int(np.prod(wanted))} numbers per row for this likelihood and "
-            f"y, got an output of shape {found}."
+            f"network must return an output of size {int(np.prod(wanted))} per row for this "
+            f"likelihood and y, got shape {found}."
         )
     posed = BayesianNetwork(
         apply=Apply(parts.function, parts.rest, wanted),

@@ -118,7 +118,7 @@ def finite_rows(name: str, values: Any) -> np.ndarray:
     if values.dtype.kind not in "buif" or values.ndim < 2 or not values.size:
         raise InputError(
             f"{name} must be an array of numbers with axes (row, feature, …), got {values.dtype} "
-            f"of shape {values.shape}" + ("; write x[:, None]." if values.ndim == 1 else ".")
+            f"of shape {values.shape}" + _way_out(values)
         )
     is_faulty = ~np.isfinite(values).reshape(len(values), -1).all(axis=1)
     if is_faulty.any():
@@ -128,3 +128,10 @@ def finite_rows(name: str, values: Any) -> np.ndarray:
             "or impute them."
         )
     return values
+
+
+def _way_out(values: np.ndarray) -> str:
+    """How to make an array of numbers with two axes of these values."""
+    if values.ndim == 1:
+        return "; write x[:, None]."
+    return "; write x.astype(float)." if values.dtype.kind == "O" else "."

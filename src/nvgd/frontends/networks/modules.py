@@ -94,8 +94,9 @@ def _equinox_parts(network: eqx.Module) -> Parts:
     for leaf in jax.tree.leaves(network, is_leaf=is_special):
         if isinstance(leaf, eqx.nn.StateIndex):
             raise InputError(
-                "network holds a layer whose state changes with the data, such as BatchNorm, which "
-                "a posterior over parameters cannot have: use LayerNorm or GroupNorm instead."
+                "network holds a layer whose state changes with the data, such as BatchNorm or "
+                "SpectralNorm, which a posterior over parameters cannot have: use LayerNorm, "
+                "GroupNorm or WeightNorm instead."
             )
         if isinstance(leaf, eqx.nn.Dropout) and not leaf.inference and float(leaf.p) > 0:
             raise InputError(

@@ -144,7 +144,7 @@ class BayesianNetworkClassifier(ClassifierMixin, BayesianNetworkEstimator):
         self.classes_, numbers = np.unique(labels, return_inverse=True)
         if len(self.classes_) < 2:
             raise InputError(
-                f"y must hold at least two classes, got one class, {self.classes_[0]!r}."
+                f"y must hold at least two classes, got one class, {self.classes_[0]}."
             )
         self._fit(x, numbers)
         return self

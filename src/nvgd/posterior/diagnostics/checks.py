@@ -159,9 +159,9 @@ def _critical(num_particles: int | float, num_tests: int, level: float) -> float
     From Student's t distribution, with a quarter of the particles as degrees of freedom, because
     products of positions and scores have heavier tails than the normal distribution.
     """
-    from scipy.stats import t as student
+    from scipy.special import stdtrit
 
-    return float(student.ppf(1 - level / (2 * num_tests), max(num_particles / 4, MIN_FREEDOM)))
+    return float(stdtrit(max(num_particles / 4, MIN_FREEDOM), 1 - level / (2 * num_tests)))
 
 
 def _worst(

@@ -2,7 +2,14 @@
 
 from collections.abc import Sequence
 
-from nvgd.posterior.diagnostics.chain_checks import DENSITY, MIXING, OUTSIDE, RISE, TAILS
+from nvgd.posterior.diagnostics.chain_checks import (
+    CUT_OFF,
+    DENSITY,
+    MIXING,
+    OUTSIDE,
+    RISE,
+    TAILS,
+)
 from nvgd.posterior.diagnostics.checks import Check, Evidence
 from nvgd.posterior.diagnostics.diagnosis import Diagnosis, Verdict
 
@@ -176,6 +183,17 @@ def _of_chains(evidence: Evidence, num_draws: int, num_steps: int) -> tuple[Verd
             f"{checks[name].value:.3g}, expected {checks[name].expected}.",
             "Check the log density for rounding (jax_enable_x64) and its gradient for jumps, such "
             "as those of where, abs and rounding functions.",
+        )
+    if CUT_OFF in alarms:
+        tail = checks[CUT_OFF]
+        what = "avoid a region that belongs to" if tail.value > 0 else "stay too often in"
+        return (
+            "not yet",
+            f"the chains agree, but {what} the posterior: by the scores, the density at the end of "
+            f"the {tail.where} (unconstrained) is {tail.value:.2g} ± {tail.error:.1g}, expected 0.",
+            f"Allow more steps: max_steps={4 * num_steps}, without num_steps. If that does not "
+            "help, write the model so that it has no narrow region there: effects in units of "
+            "their scale (non-centred).",
         )
     return (
         "converged",
