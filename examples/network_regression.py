@@ -30,9 +30,9 @@ def main() -> None:
     axes.plot(grid, found.mean, color="#D55E00", label="mean of all networks")
     noise = np.sqrt(found.aleatoric)
     axes.plot(
-        grid, found.mean + noise, "--", color="#0072B2", linewidth=1, label="± noise (aleatoric sd)"
+        grid, found.mean + noise, "--", color="#444444", linewidth=1, label="± noise (aleatoric sd)"
     )
-    axes.plot(grid, found.mean - noise, "--", color="#0072B2", linewidth=1)
+    axes.plot(grid, found.mean - noise, "--", color="#444444", linewidth=1)
     axes.plot(x, y, "k.", markersize=4, label="data")
     axes.set(xlabel="x", ylabel="y", xlim=(-8, 8), ylim=(-3, 3))
     axes.legend(loc="upper left", fontsize=8, ncols=2)

@@ -50,7 +50,7 @@ class DataOrderWarning(UserWarning):
 
 
 class NotConvergedWarning(UserWarning):
-    """A run with `num_steps="auto"` reached `max_steps` without coming to rest.
+    """A run reached `max_steps` before it had converged, or its flow failed before the corrections.
 
     Examples:
         >>> import warnings

@@ -23,10 +23,20 @@ def align(rows: Sequence[Row]) -> str:
 
 
 def markdown(rows: Sequence[Row]) -> str:
-    """Format rows as a Markdown table with the first row as its header."""
-    lines = ["| " + " | ".join(row) + " |" for row in rows]
-    rule = "|" + "|".join(" --- " if column == 0 else " ---: " for column in range(len(rows[0])))
-    return "\n".join([lines[0], rule + "|", *lines[1:]])
+    """Format rows as a Markdown table with the first row as its header.
+
+    The first column and columns of words are left-aligned, the others right-aligned.
+    """
+    # Otherwise a name such as `<lambda>` would be an element of the page.
+    lines = ["| " + " | ".join(cell.replace("<", "&lt;") for cell in row) + " |" for row in rows]
+    columns = enumerate(zip(*rows, strict=True))
+    rules = [" --- " if not i or _are_words(cells[1:]) else " ---: " for i, cells in columns]
+    return "\n".join([lines[0], "|" + "|".join(rules) + "|", *lines[1:]])
+
+
+def _are_words(cells: Row) -> bool:
+    """Whether a column holds words, possibly with gaps."""
+    return all(cell[:1].isalpha() for cell in cells if cell)
 
 
 def html_table(rows: Sequence[Row], kind: str = "") -> str:

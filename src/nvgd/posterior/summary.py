@@ -52,8 +52,8 @@ class Summary:
         """The rows of the table as text, header first; the first `max_rows` of them if given."""
         rows = [("", *self.columns)]
         for i, name in enumerate(self.names[:max_rows]):
-            cells = (values[i] for values in self.columns.values())
-            rows.append((name, *("–" if np.isnan(x) else f"{x:.4g}" for x in cells)))
+            cells = (_cell(column, values[i]) for column, values in self.columns.items())
+            rows.append((name, *cells))
         return rows
 
     def to_text(self, max_rows: int | None = None, *, rest: str = _REST) -> str:
@@ -79,6 +79,13 @@ class Summary:
         left_out = _left_out(len(self.names), MAX_ROWS, _REST)
         note = f"<p>{escape(left_out)}</p>" if left_out else ""
         return html_table(self.rows(MAX_ROWS)) + note
+
+
+def _cell(column: str, value: float) -> str:
+    if np.isnan(value):
+        return "–"
+    # An error is itself an estimate: two digits of it mean something.
+    return f"{value:.2g}" if column == "mc_error" else f"{value:.4g}"
 
 
 def _left_out(total: int, max_rows: int | None, rest: str) -> str:

@@ -1,6 +1,6 @@
 """The report of a run: one HTML page with all results."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ from nvgd._support.tables import html_table
 from nvgd.cli.report.document import PLAYER, embedded_image, embedded_json, resource, write_page
 from nvgd.posterior.diagnostics.diagnosis import Diagnosis
 from nvgd.posterior.palette import colour_of, tint
+from nvgd.posterior.plots import MAX_PAIRS
 from nvgd.posterior.posterior import Posterior
 from nvgd.posterior.predictive_plot import predict_observed, predictive
 from nvgd.posterior.summary import Summary
@@ -49,7 +50,7 @@ def write_report(
         _summary(summary, posterior),
         "<h2>Marginals: density, median, central 50 % and 90 %</h2>",
         _figure("marginals", lambda narrow: posterior.plot("marginals", narrow=narrow)),
-        *_pairs(posterior, summary),
+        *_pairs(posterior, film["names"]),
         *_predictive(posterior),
         "<h2>Particles during the run</h2>",
         _film(film),
@@ -107,13 +108,15 @@ def _summary(summary: Summary, posterior: Posterior) -> str:
     return opened + "".join(folded)
 
 
-def _pairs(posterior: Posterior, summary: Summary) -> list[str]:
-    if len(summary.names) < 2:
+def _pairs(posterior: Posterior, names: Sequence[str]) -> list[str]:
+    """Pairs of scalars; `names` are those that the film lets the reader choose from."""
+    if len(names) < 2:
         return []
-    return [
-        "<h2>Pairs: hyperparameters, and what depends on them most</h2>",
-        _figure("pairs", lambda narrow: posterior.plot("pairs", narrow=narrow)),
-    ]
+    figure = _figure("pairs", lambda narrow: posterior.plot("pairs", narrow=narrow))
+    if len(names) <= MAX_PAIRS:
+        return ["<h2>Pairs</h2>", figure]
+    other = '<p class="soft">Other pairs: choose them <a href="#film">below</a>.</p>'
+    return ["<h2>Pairs: hyperparameters, and what depends on them most</h2>", figure, other]
 
 
 def _predictive(posterior: Posterior) -> list[str]:
