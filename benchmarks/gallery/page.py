@@ -74,8 +74,8 @@ def write_gallery(
         "<h2>Energy distance of the returned particles from the target</h2>"
         f'<div class="scroll">{html_table(table(entries))}</div>'
         '<p class="soft">0 is perfect. Below the exact sample means: spread more evenly than '
-        "independent draws. NVGD's corrections turn its particles into chains of independent "
-        "draws; one draw of every chain, chosen to spread evenly, is returned.</p>"
+        "independent draws. NVGD's corrections turn its particles into Markov chains; one "
+        "state of every chain, chosen to spread evenly, is returned.</p>"
         '<p class="soft">Made by <code>python -m benchmarks.gallery</code>.</p>'
         + embedded_json("gallery", data)
     )

@@ -60,9 +60,13 @@ def test_history_has_a_column_per_stage_and_no_empty_or_constant_panel():
 
 def test_history_of_one_stage_with_metrics_and_of_nothing():
     values = {"log_density": np.arange(5.0), "bandwidth": np.ones(5)}
+    values["inner_steps"] = np.array([0, 5, 0, 5, 5])
     metrics = {"step": np.array([0, 5]), "my_metric": np.array([2.0, 1.0])}
-    labels = [axes.get_ylabel() for axes in history(values, metrics).axes]
+    figure = history(values, metrics)
+    labels = [axes.get_ylabel() for axes in figure.axes]
     assert labels == ["mean log density", "my metric"]
+    note = "at every step: bandwidth of the kernel 1, training steps of the network 0 or 5"
+    assert figure.get_supxlabel() == note
     assert not history({"log_density": np.full(3, np.nan)}, {}).axes
     with pytest.raises(nvgd.InputError, match="there is no history to plot"):
         history({}, {})

@@ -120,7 +120,8 @@ def animate(frames: list[Frame], funnel: Funnel, path: Path) -> None:
     draw_density(axes, funnel)
     field = _quiver(axes, np.asarray(arrow_grid()), color="#a9b6c4")
     own = _quiver(axes, frames[0].particles, color=tint(COLOURS[PAPER], -0.5))
-    axes.quiverkey(own, 0.8, 0.06, KEY, f"|f| = {KEY}", labelpos="E", fontproperties={"size": 8})
+    key = f"|f| = {KEY} (cut at {LONGEST})"
+    axes.quiverkey(own, 0.93, 0.06, KEY, key, labelpos="W", fontproperties={"size": 8})
     points = axes.scatter([], [], s=14, color=COLOURS[PAPER], linewidths=0, zorder=3)
     title = axes.set_title(_caption(0), fontsize=10)
     axes.set(xlabel="$x_2$", ylabel="$x_1$")

@@ -67,17 +67,17 @@ def history(
     colour: str = REFERENCE,
     narrow: bool = False,
 ) -> Figure:
-    """Every recorded quantity that changes, and every user metric, over the steps.
+    """Every recorded quantity with more than two values, and user metrics, over the steps.
 
     Stages are drawn side by side, each with its own axis of steps, because a flow is often much
     shorter than the corrections after it. The upper rows show quantities that all stages measure,
-    the lower rows those of single stages. Quantities that never change are listed below.
+    the lower rows those of single stages. Quantities with one or two values are listed below.
     """
     if not recorded:
         raise InputError("there is no history to plot: these draws were not made by a run.")
     columns = merged_stages(stages, len(next(iter(recorded.values()))))
     curves = _curves(recorded, metrics, columns)
-    shown = {name: curve for name, curve in curves.items() if np.ptp(curve.values) > 0} or curves
+    shown = {name: curve for name, curve in curves.items() if _is_worth_a_panel(curve)} or curves
     rows = _rows(shown, columns)
     # Leave room between the columns for the names of the quantities.
     widths = [1.0 if stage.kind == "flow" else 1.4 for stage in columns]
@@ -173,6 +173,11 @@ def _rows(curves: Mapping[str, Curve], stages: Sequence[Stage]) -> list[tuple[st
     return [*((name,) * len(stages) for name in of_all), *itertools.zip_longest(*of_one)]
 
 
+def _is_worth_a_panel(curve: Curve) -> bool:
+    """Not if it is constant or switches between two values, such as training or no training."""
+    return len(np.unique(curve.values)) > (1 if len(curve.values) == 2 else 2)
+
+
 def _draw_panel(
     axes: Axes,
     name: str,
@@ -245,8 +250,10 @@ def _set_symlog(axes: Axes, low: float, high: float, noise: float) -> None:
 
 
 def _constant(curves: Mapping[str, Curve], shown: Mapping[str, Curve]) -> str:
-    """A line about the quantities that never change."""
-    names = [name for name in curves if name not in shown]
-    labels = {name: QUANTITIES.get(name, (name.replace("_", " "), ""))[0] for name in names}
-    values = (f"{labels[n].replace(chr(10), ' ')} {curves[n].values[0]:.4g}" for n in names)
-    return f"at every step: {', '.join(values)}" if names else ""
+    """A line about the quantities that have one or two values."""
+    listed = []
+    for name in [name for name in curves if name not in shown]:
+        label, _ = QUANTITIES.get(name, (name.replace("_", " "), ""))
+        values = " or ".join(f"{value:.4g}" for value in np.unique(curves[name].values))
+        listed.append(f"{label.replace(chr(10), ' ')} {values}")
+    return f"at every step: {', '.join(listed)}" if listed else ""
