@@ -61,10 +61,12 @@ def test_history_has_a_column_per_stage_and_no_empty_or_constant_panel():
 def test_history_of_one_stage_with_metrics_and_of_nothing():
     values = {"log_density": np.arange(5.0), "bandwidth": np.ones(5)}
     values["inner_steps"] = np.array([0, 5, 0, 5, 5])
+    values["step_norm"] = np.array([10.0, 1.0, 0.0, 0.1, 0.01])
     metrics = {"step": np.array([0, 5]), "my_metric": np.array([2.0, 1.0])}
     figure = history(values, metrics)
     labels = [axes.get_ylabel() for axes in figure.axes]
-    assert labels == ["mean log density", "my metric"]
+    assert labels == ["mean log density", "rms step length", "my metric"]
+    assert figure.axes[1].get_yscale() == "log"
     note = "at every step: bandwidth of the kernel 1, training steps of the network 0 or 5"
     assert figure.get_supxlabel() == note
     assert not history({"log_density": np.full(3, np.nan)}, {}).axes

@@ -1,6 +1,7 @@
 """A figure of a run's history: the quantities that change, by step and stage."""
 
 import itertools
+import textwrap
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -104,7 +105,7 @@ def history(
                 axes.set_xlabel("step", fontsize=8)
     constant = _constant(curves, shown)
     if constant:
-        figure.supxlabel(constant, fontsize=7)
+        figure.supxlabel(textwrap.fill(constant, 60 if narrow else 120), fontsize=7)
     return figure
 
 
@@ -222,8 +223,9 @@ def _set_scale(axes: Axes, values: Float[np.ndarray, " k"], kind: str) -> None:
     if kind == "share" and low >= 0 and high <= 1:
         # A share that stays small is shown from zero to its largest value.
         axes.set_ylim(-0.03 * max(high, 0.05), 1.03 if high > 0.25 else 1.15 * high)
-    elif kind == "log" and high > 5 * low > 0:
-        axes.set_yscale("log")
+    elif kind == "log" and high > 5 * np.min(values, initial=high, where=values > 0):
+        # Steps at which nothing moved leave a gap.
+        axes.set_yscale("log", nonpositive="mask")
     elif kind == "signed" and falls_far:
         _set_symlog(axes, low, high, noise)
     elif kind == "level" and falls_far and noise > 0:
