@@ -31,8 +31,8 @@ times as many steps, 100 masks), and a rate chosen with 20 networks on a tenth o
 training rows. ± is the standard error over splits, whose number is in brackets. The published
 columns used other splits, other numbers of gradients and 5 to 20 networks.
 
-    python -m benchmarks.networks --data uci_regression.npz --sets {sets} \\
-        --splits {num_splits}{option}
+    python -m benchmarks.networks --data uci_regression.npz --splits {num_splits}{option} \\
+        --sets {sets}
 """
 
 
