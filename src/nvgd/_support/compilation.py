@@ -6,7 +6,6 @@ from typing import Any, ParamSpec, TypeVar
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 from jaxtyping import PyTree
@@ -19,9 +18,14 @@ MOST_PROGRAMS = 16
 SMALL = 4096
 
 # For the library's own programs, whose operations are many and small: most of the compilation time
-# would go to optimising loops over a few hundred numbers.
+# would go to optimising loops over a few hundred numbers, and to the 32 parts that a program is
+# split into for threads.
 EFFORT = "xla_backend_optimization_level"
-QUICKLY = {"xla_cpu_use_fusion_emitters": False, "xla_cpu_prefer_vector_width": 128}
+QUICKLY = {
+    "xla_cpu_use_fusion_emitters": False,
+    "xla_cpu_prefer_vector_width": 128,
+    "xla_cpu_parallel_codegen_split_count": 1,
+}
 
 Inputs = ParamSpec("Inputs")
 Output = TypeVar("Output")
@@ -141,7 +145,8 @@ def _strongly_typed(array: Any) -> Any:
         return array
     if isinstance(array, Tracer):
         return array.astype(array.dtype)
-    return jnp.asarray(np.asarray(array))
+    # Unlike `jnp.asarray`, this compiles nothing.
+    return jax.device_put(np.asarray(array))
 
 
 def make_room() -> None:

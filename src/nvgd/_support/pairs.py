@@ -29,7 +29,7 @@ def paired_samples(x: ArrayLike, y: ArrayLike, *, minimum: int) -> tuple[Array, 
         )
     dtype = jnp.promote_types(first.dtype, second.dtype)
     if not jnp.issubdtype(dtype, jnp.floating):
-        dtype = jnp.zeros(()).dtype
+        dtype = jnp.result_type(float)
     return first.astype(dtype), second.astype(dtype)
 
 

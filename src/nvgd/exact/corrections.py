@@ -9,6 +9,7 @@ import functools
 from typing import Any
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
@@ -96,7 +97,7 @@ class Corrections(AbstractStage):
         self, target: Target, particles: Float[Array, "n d"], *, key: PRNGKeyArray
     ) -> CorrectionState:
         """Evaluate the particles and adapt to them."""
-        found, none = evaluate(target, particles), jnp.asarray(np.zeros(len(particles), int))
+        found, none = evaluate(target, particles), jax.device_put(np.zeros(len(particles), int))
         return _adapted(self, particles, found, none, self.first_step, key)
 
     def is_adapting(self, step: Any) -> Any:

@@ -3,6 +3,8 @@
 import numpy as np
 from jaxtyping import Float
 
+from nvgd._support.blas_threads import on_one_thread
+
 # Draws that stand for the target in energy distances, and most candidates of a chain and of all
 # chains together.
 MOST_POOLED = 2048
@@ -12,6 +14,7 @@ MOST_CANDIDATES = 2**15
 NUM_SWEEPS = 2
 
 
+@on_one_thread
 def support_points(positions: Float[np.ndarray, "n k d"]) -> Float[np.ndarray, "n d"]:
     """One of the k draws of each of n chains, such that all n are near to all draws.
 

@@ -119,7 +119,8 @@ def from_pymc(model: Any) -> Target:
     return Target(
         lambda position: log_density(position)[0],
         example={
-            name: jnp.asarray(value, jnp.zeros(()).dtype) for name, value in _start(model).items()
+            name: jnp.asarray(value, jnp.result_type(float))
+            for name, value in _start(model).items()
         },
         constrain=show,
         model=PyMCModel(

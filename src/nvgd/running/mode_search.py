@@ -73,7 +73,7 @@ class _Batches:
     def __call__(self, positions: Float[np.ndarray, "n d"]) -> tuple[np.ndarray, np.ndarray]:
         self.number += 1
         there = np.asarray(positions @ self.root.T, self._dtype)
-        found = Scores(*jax.device_get(evaluate(self._target, jnp.asarray(there)))).masked()
+        found = Scores(*jax.device_get(evaluate(self._target, jax.device_put(there)))).masked()
         logs, scores = (each.astype(np.float64) for each in found)
         return logs, scores @ self.root
 
@@ -181,7 +181,7 @@ def _told_apart(
 
 def _peak(target: Target, position: Float[np.ndarray, " d"], is_held: bool) -> _Peak | None:
     """The normal approximation at a peak; None if the log density is not rounded there."""
-    at = jnp.asarray(position, jnp.zeros(()).dtype)
+    at = jnp.asarray(position, jnp.result_type(float))
     curvature = target.curvature_on_all_data(at, jnp.eye(len(position), dtype=at.dtype))
     log_density, score = (np.asarray(x, np.float64) for x in target.on_all_data_at(at))
     if not np.isfinite(curvature).all():

@@ -57,7 +57,7 @@ class Laplace(AbstractStart):
         positions = climb(target.on_all_data_at, _best_start(target, start_key)).positions
         chosen = np.unique(np.linspace(0, len(positions) - 1, self.num_candidates).astype(int))
         candidates = [
-            _fitted(target, jnp.asarray(positions[i], jnp.zeros(()).dtype), self.scale)
+            _fitted(target, jnp.asarray(positions[i], jnp.result_type(float)), self.scale)
             for i in chosen
         ]
         bounds = [_evidence_bound(target, normal, draw_key) for normal in candidates]

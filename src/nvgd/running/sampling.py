@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
+from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree, UInt32
 
 from nvgd._support.compilation import make_room, quickly_compiled
 from nvgd._support.devices import Devices, Placement, own_devices
@@ -148,7 +148,7 @@ def sample(
     placement = Placement.of(devices)
     checkpoints = None if checkpoint is None else Checkpoints(Path(checkpoint), checkpoint_every)
 
-    particle_key, init_key, run_key = _split(jax.random.key(seed))
+    particle_key, init_key, run_key = _keys(jax.device_put(np.uint32(seed)))
     batches = target.batches(seed)
     taken = None if batches is None else first_of(batches, 0)
     with (
@@ -180,7 +180,7 @@ def sample(
             particles = run.finished()
             chains = None if thin is not None else run.chains()
             if chains is not None and run.status == "completed":
-                particles = jnp.asarray(support_points(chains.positions))
+                particles = jax.device_put(support_points(chains.positions))
             error = 0.0 if chains is None else run.density_error()
     if run.status != "completed":
         watch.forget_after(run.num_steps)
@@ -245,9 +245,9 @@ def sample(
 
 
 @quickly_compiled
-def _split(key: PRNGKeyArray) -> tuple[PRNGKeyArray, PRNGKeyArray, PRNGKeyArray]:
+def _keys(seed: UInt32[Array, ""]) -> tuple[PRNGKeyArray, PRNGKeyArray, PRNGKeyArray]:
     """Keys for the starting particles, for the initial state and for the steps."""
-    first, second, third = jax.random.split(key, 3)
+    first, second, third = jax.random.split(jax.random.key(seed), 3)
     return first, second, third
 
 

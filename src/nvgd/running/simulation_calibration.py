@@ -185,7 +185,7 @@ def _as_array(leaf: Any) -> Any:
 
 def _check_shapes(truth: Mapping[str, np.ndarray], target: Target) -> None:
     """Compare the names and shapes of the true parameters with those that the target presents."""
-    particle = jax.ShapeDtypeStruct((1, target.dim), jnp.zeros(()).dtype)
+    particle = jax.ShapeDtypeStruct((1, target.dim), jnp.result_type(float))
     shown = {
         name: leaf.shape[1:] for name, leaf in jax.eval_shape(target.present, particle).items()
     }

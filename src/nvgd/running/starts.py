@@ -33,7 +33,7 @@ class OwnStart(AbstractStart):
         """Draws from the model's start, or standard normal draws."""
         positions = target.model.draw_start(key, num)
         if positions is None:
-            return random_normals(key, (num, target.dim), jnp.zeros(()).dtype)
+            return random_normals(key, (num, target.dim), jnp.result_type(float))
         return target.flatten(positions, "the starting positions of the model")
 
 

@@ -114,7 +114,7 @@ def flatten_positions(
         raise InputError(f"{name} must be {wanted}, got shape {particles.shape}.")
     # Particles must be floating-point, and linear algebra does not support half precision.
     if jnp.issubdtype(particles.dtype, jnp.integer) or particles.dtype.itemsize < 4:
-        particles = particles.astype(jnp.zeros(()).dtype)
+        particles = particles.astype(jnp.result_type(float))
     if not jnp.issubdtype(particles.dtype, jnp.floating):
         raise InputError(f"{name} must hold real numbers, got {particles.dtype}.")
     return particles
@@ -133,4 +133,4 @@ def _raveled(positions: PyTree, like: PyTree) -> PyTree:
 
 def flat_shape(dim: int) -> jax.ShapeDtypeStruct:
     """Shape and dtype of a flat position."""
-    return jax.ShapeDtypeStruct((dim,), jnp.zeros(()).dtype)
+    return jax.ShapeDtypeStruct((dim,), jnp.result_type(float))

@@ -86,7 +86,7 @@ class Bernoulli(AbstractClasses):
                 f"{targets[~np.isin(targets, (0, 1))][0]:g}: write y == label for two classes; "
                 'more need likelihood="categorical".'
             )
-        return Bound(self, targets.astype(np.dtype(jnp.zeros(()).dtype)), Scaling.none())
+        return Bound(self, targets.astype(jnp.result_type(float)), Scaling.none())
 
     def output_shape(self, targets, found):
         """As the target of one row."""

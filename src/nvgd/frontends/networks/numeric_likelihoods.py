@@ -47,7 +47,7 @@ class Gaussian(AbstractNumeric):
         if noise is not None:
             for value in np.ravel(np.asarray(noise)):
                 check_positive("noise", value)
-            noise = jnp.asarray(noise, jnp.zeros(()).dtype)
+            noise = jnp.asarray(noise, jnp.result_type(float))
         self.noise = noise
 
     def bind(self, targets, *, standardise):
@@ -169,7 +169,7 @@ class Poisson(AbstractNumeric):
                 "y must hold counts, whole numbers ≥ 0, for the Poisson likelihood, got "
                 f"{targets[(targets < 0) | (targets != np.round(targets))][0]}."
             )
-        dtype = np.dtype(jnp.zeros(()).dtype)
+        dtype = jnp.result_type(float)
         return Bound(Poisson(targets.mean(0)), targets.astype(dtype), Scaling.none())
 
     def output_shape(self, targets, found):

@@ -55,7 +55,7 @@ class Scaling(eqx.Module):
         centre, remainder, scale = (
             np.asarray(part, np.float64) for part in (self.centre, self.remainder, self.scale)
         )
-        return ((values - centre - remainder) / scale).astype(np.dtype(jnp.zeros(()).dtype))
+        return ((values - centre - remainder) / scale).astype(jnp.result_type(float))
 
     def restore(self, values: Array) -> Array:
         """x of z."""

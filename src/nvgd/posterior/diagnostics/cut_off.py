@@ -17,6 +17,7 @@ import numpy as np
 from jaxtyping import Float
 from scipy.special import ndtr, stdtrit
 
+from nvgd._support.blas_threads import on_one_thread
 from nvgd.posterior.chains import Chains
 
 # The step is at the quantile of this level from the end, and this many standard deviations wide.
@@ -45,6 +46,7 @@ class CutOff(NamedTuple):
     is_alarm: bool
 
 
+@on_one_thread
 def cut_off_tail(chains: Chains) -> CutOff | None:
     """The most significant tail; None if there are too few draws to tell."""
     num_chains, length, dim = chains.positions.shape
