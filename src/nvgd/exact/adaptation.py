@@ -21,8 +21,36 @@ MOST_REJECTIONS = 60
 LARGEST_GAP = 15.0
 # Searches of the coordinates before a new round of corrections.
 NUM_SEARCHES = 10
+# Coordinates are fitted to so many rows per dimension, from so many states of each chain at most.
+ROWS_PER_DIMENSION, MOST_SNAPSHOTS = 8, 5
 # Streams of a step's key.
 STRAY_STREAM, JUMP_STREAM = 1, 2
+
+
+class Snapshots(NamedTuple):
+    """Earlier states of the chains: more rows for the fit of coordinates in many dimensions."""
+
+    particles: Float[Array, "n k d"]
+    """The latest first."""
+    scores: Float[Array, "n k d"]
+
+    @classmethod
+    def of(cls, particles: Float[Array, "n d"], scores: Float[Array, "n d"]) -> "Snapshots | None":
+        """Copies of the current states; None if these are enough."""
+        num, dim = particles.shape
+        number = min(-(-ROWS_PER_DIMENSION * dim // num), MOST_SNAPSHOTS) - 1
+        if number < 1 or not can_fit_scatter(num, dim):
+            return None
+        return cls(*(jnp.repeat(each[:, None], number, axis=1) for each in (particles, scores)))
+
+    def followed_by(
+        self, particles: Float[Array, "n d"], scores: Float[Array, "n d"]
+    ) -> "Snapshots":
+        """With the current states in place of the oldest ones."""
+        return Snapshots(
+            jnp.concatenate([particles[:, None], self.particles[:, :-1]], axis=1),
+            jnp.concatenate([scores[:, None], self.scores[:, :-1]], axis=1),
+        )
 
 
 class Adapted(NamedTuple):
@@ -40,6 +68,7 @@ def adapt(
     particles: Float[Array, "n d"],
     found: Scores,
     num_rejections: Int[Array, " n"],
+    past: Snapshots | None,
     step: Int[Array, ""],
     key: PRNGKeyArray,
 ) -> Adapted:
@@ -52,13 +81,21 @@ def adapt(
         memory: the state of the coordinates.
         found: finite log densities and scores of the particles.
         num_rejections: number of consecutive rejections of each particle.
+        past: earlier states, to which the coordinates are fitted, too.
         step: number of steps taken.
         key: random key of the run.
     """
     key = jax.random.fold_in(key, step)
-    frame = coordinates.settled(particles, found.scores, memory)
+    rows, row_scores = particles, found.scores
+    if past is not None:
+        dim = particles.shape[1]
+        rows, row_scores = (
+            jnp.concatenate([now, before.reshape(-1, dim)])
+            for now, before in ((rows, past.particles), (row_scores, past.scores))
+        )
+    frame = coordinates.settled(rows, row_scores, memory)
     if can_fit_scatter(*particles.shape):
-        frame = with_scales(frame, even_selection(particles), even_selection(found.scores))
+        frame = with_scales(frame, even_selection(rows), even_selection(row_scores))
     expressed, _ = frame.express(particles, found.scores)
     log_densities = found.log_densities + frame.log_volumes(expressed)
     is_healthy = ~is_stray(expressed, log_densities) & (num_rejections < MOST_REJECTIONS)

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from nvgd._support.random_bits import random_numbers
-from nvgd.exact.adaptation import Adapted
+from nvgd.exact.adaptation import Adapted, Snapshots
 from nvgd.exact.jumps import NUM_UNIFORMS, Jumps
 from nvgd.exact.local_steps import DEVIATION, log_ratio, log_roughness
 from nvgd.exact.modes import Modes
@@ -68,6 +68,8 @@ class CorrectionState(NamedTuple):
     """Momenta in the frame's coordinates."""
     num_rejections: Int[Array, " n"]
     """Number of consecutive rejections up to now."""
+    past: Snapshots | None
+    """Earlier states, to which coordinates are fitted, too; None if the current ones are enough."""
     log_size: Float[Array, ""]
     """Log of the ensemble's step size ε."""
     frame: AbstractFrame
@@ -85,6 +87,7 @@ def start(
     found: Scores,
     adapted: Adapted,
     num_rejections: Int[Array, " n"],
+    past: Snapshots | None,
     step: Int[Array, ""],
     log_size: Float[Array, ""],
     *,
@@ -95,6 +98,7 @@ def start(
     Arguments:
         found: finite log densities and scores of the particles.
         num_rejections: number of consecutive rejections of each particle.
+        past: earlier states of the chains.
         step: number of steps taken.
         log_size: log of the step size ε.
         has_modes: whether proposals include shifts between modes.
@@ -112,6 +116,7 @@ def start(
         log_volumes=frame.log_volumes(expressed),
         momenta=jnp.zeros_like(particles),
         num_rejections=num_rejections[source],
+        past=past,
         log_size=log_size,
         frame=frame,
         jumps=jumps,

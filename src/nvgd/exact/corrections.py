@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from nvgd._support.compilation import quickly_compiled
-from nvgd.exact.adaptation import adapt
+from nvgd.exact.adaptation import Snapshots, adapt
 from nvgd.exact.chain_steps import CorrectionState, decide, propose, start
 from nvgd.exact.modes import Modes
 from nvgd.flow.coordinates.base import AbstractCoordinates
@@ -55,8 +55,10 @@ class Corrections(AbstractStage):
     step is a jump, which can lead to another mode (`jumps`).
 
     Coordinates, jumps and ε adapt over the first half of the corrections, and particles that are
-    stray or stuck are replaced by others (`adaptation`). In the second half nothing adapts, so that
-    the target is kept exactly, and the states at regular intervals are draws (`kept_steps`).
+    stray or stuck are replaced by others (`adaptation`). With fewer than eight particles per
+    dimension, coordinates are fitted to up to five states of each chain. In the second half nothing
+    adapts, so that the target is kept exactly, and the states at regular intervals are draws
+    (`kept_steps`).
 
     Arguments:
         coordinates: the coordinates of the flow.
@@ -98,7 +100,8 @@ class Corrections(AbstractStage):
     ) -> CorrectionState:
         """Evaluate the particles and adapt to them."""
         found, none = evaluate(target, particles), jax.device_put(np.zeros(len(particles), int))
-        return _adapted(self, particles, found, none, self.first_step, key)
+        past = Snapshots.of(particles, found.scores)
+        return _adapted(self, particles, found, none, past, self.first_step, key)
 
     def is_adapting(self, step: Any) -> Any:
         """Whether the step after `step` still adapts; of an array of steps, which of them do."""
@@ -116,7 +119,9 @@ class Corrections(AbstractStage):
         """Adapt coordinates and jumps to the particles. The proposal of the old frame is lost."""
         del found
         here = Scores(state.log_densities, state.scores)
-        adapted = _adapted(self, state.particles, here, state.num_rejections, state.step, key)
+        adapted = _adapted(
+            self, state.particles, here, state.num_rejections, state.past, state.step, key
+        )
         kept = ("log_size", "acceptance", "jump_acceptance")
         return adapted._replace(**{name: getattr(state, name) for name in kept})
 
@@ -179,11 +184,21 @@ def _adapted(
     particles: Float[Array, "n d"],
     found: Scores,
     num_rejections: Int[Array, " n"],
+    past: Snapshots | None,
     step: Int[Array, ""],
     key: PRNGKeyArray,
 ) -> CorrectionState:
     """Chains that start from these particles, in coordinates adapted to them."""
     found = found.masked()
-    parts = stage.coordinates, stage.memory, particles, found, num_rejections
-    chains = particles, found, adapt(*parts, step, key), num_rejections
+    # At first the chains still move away from where the flow has left them.
+    is_late = 4 * (step - stage.first_step) > stage.num_steps
+    past = jax.tree.map(
+        lambda new, old: jnp.where(is_late, old, new), Snapshots.of(particles, found.scores), past
+    )
+    adapted = adapt(
+        stage.coordinates, stage.memory, particles, found, num_rejections, past, step, key
+    )
+    if past is not None:
+        past = past.followed_by(particles, found.scores)
+    chains = particles, found, adapted, num_rejections, past
     return start(*chains, step, stage.log_size, has_modes=stage.modes is not None)
