@@ -1,5 +1,6 @@
 """What a posterior shows, predicts, writes and draws."""
 
+import dataclasses
 import json
 
 import jax
@@ -176,6 +177,19 @@ def test_expectations_of_a_normal_target_are_exact(normal):
     assert share.mean.shape == ()
     assert abs(share.mean - 0.5) < 4 * share.error
     assert 0.001 < share.error < 0.05
+
+
+def test_errors_include_those_of_rounding_and_of_the_log_density(normal):
+    """Control variates leave no error of sampling on a normal target."""
+    summary = normal.summary()
+    sds, rounding = summary.columns["sd"], np.finfo(np.float32).eps
+    assert np.all(summary.columns["mc_error"] > rounding * sds)
+    assert np.all(summary.columns["mc_error"] < 100 * rounding * (1 + sds))
+    approximate = dataclasses.replace(normal, density_error=0.1)
+    errors = approximate.summary().columns["mc_error"]
+    np.testing.assert_allclose(errors, 0.1 * sds, rtol=1e-3)
+    found = approximate.expectation(lambda draw: draw["x"])
+    np.testing.assert_allclose(found.error, errors, rtol=0.1)
 
 
 def test_functions_without_an_expectation_are_refused(normal):

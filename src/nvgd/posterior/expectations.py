@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from nvgd._support.errors import InputError
-from nvgd.posterior.stein_estimates import stein_expectation
+from nvgd.posterior.stein_estimates import stein_expectation, total_errors
 
 
 class Expectation(NamedTuple):
@@ -28,6 +28,7 @@ def expectation(
     positions: Float[np.ndarray, "m d"],
     scores: Float[np.ndarray, "m d"] | None,
     groups: Int[np.ndarray, " m"],
+    density_error: float = 0.0,
 ) -> Expectation:
     """See `Posterior.expectation`.
 
@@ -35,6 +36,7 @@ def expectation(
         draws: draws by name, with one leading axis.
         positions, scores: the same draws in unconstrained space, and their scores if known.
         groups: equal numbers for draws that may depend on each other.
+        density_error: error of the log density that the draws represent, in nats.
     """
     try:
         values = np.asarray(jax.vmap(function)(dict(draws)))
@@ -53,4 +55,5 @@ def expectation(
         mean, error = columns.mean(axis=0), np.full(columns.shape[1], np.nan)
     else:
         mean, error, _ = stein_expectation(columns, positions, scores, groups)
+        error = total_errors(error, mean, columns.std(axis=0), density_error, scores.dtype)
     return Expectation(mean.reshape(values.shape[1:]), error.reshape(values.shape[1:]))

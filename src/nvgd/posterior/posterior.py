@@ -74,7 +74,15 @@ class Posterior(RunRecord):
         names = var_names or [name for name in self.ordered_names if name not in derived]
         chosen = {name: self.draws[name] for name in names}
         scores = self.flat_scores if mc_error else None
-        return summarise(chosen, self.flat_positions, scores, quantiles, hdi, self.labels)
+        return summarise(
+            chosen,
+            self.flat_positions,
+            scores,
+            quantiles,
+            hdi,
+            self.labels,
+            density_error=self.density_error,
+        )
 
     def expectation(self, function: Callable[[dict[str, Array]], Any]) -> Expectation:
         """The posterior mean of a function of the parameters, with its standard error.
@@ -93,7 +101,14 @@ class Posterior(RunRecord):
         flat = {name: values.reshape(-1, *values.shape[2:]) for name, values in self.draws.items()}
         num_chains, num_draws = next(iter(self.draws.values())).shape[:2]
         groups = independent_groups(num_chains, num_draws)
-        return expectation(function, flat, self.flat_positions, self.flat_scores, groups)
+        return expectation(
+            function,
+            flat,
+            self.flat_positions,
+            self.flat_scores,
+            groups,
+            density_error=self.density_error,
+        )
 
     def diagnose(self, *, num_replicates: int = 0) -> Diagnosis:
         """Check whether the run worked; `print` shows the verdict and its measures.

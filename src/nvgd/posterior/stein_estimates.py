@@ -97,6 +97,28 @@ def stein_moments(
     )
 
 
+def total_errors(
+    errors: Float[np.ndarray, " k"],
+    means: Float[np.ndarray, " k"],
+    sds: Float[np.ndarray, " k"],
+    density_error: float,
+    precision: np.dtype,
+) -> Float[np.ndarray, " k"]:
+    """Standard errors of means, with what more draws do not reduce.
+
+    Control variates can make the error of sampling smaller than that of the log density. An error
+    of the log density with standard deviation δ over the draws shifts a mean by its covariance with
+    the function, to first order, which is at most δ times the function's standard deviation.
+
+    Arguments:
+        errors: errors of sampling.
+        density_error: δ, in nats.
+        precision: type of the numbers in which positions and scores were computed.
+    """
+    rounding = np.finfo(precision).eps * (np.abs(means) + sds)
+    return np.sqrt(errors**2 + (density_error * sds) ** 2 + rounding**2)
+
+
 def _deviation(
     draws: DrawGroups,
     first: Float[np.ndarray, "2 g k"],

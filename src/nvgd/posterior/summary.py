@@ -11,7 +11,7 @@ from jaxtyping import Float, Int
 
 from nvgd._support.errors import InputError, check_fraction, optional_import
 from nvgd._support.tables import align, html_table
-from nvgd.posterior.stein_estimates import stein_moments
+from nvgd.posterior.stein_estimates import stein_moments, total_errors
 from nvgd.targets.models import Labels
 from nvgd.targets.positions import element_name
 
@@ -102,6 +102,7 @@ def summarise(
     quantiles: Sequence[float],
     hdi: float | None,
     labels: Labels | None,
+    density_error: float = 0.0,
 ) -> Summary:
     """Summarise every scalar in `draws`.
 
@@ -112,6 +113,7 @@ def summarise(
         quantiles: levels of the quantiles, between 0 and 1.
         hdi: probability of the highest-density interval; none if omitted.
         labels: of the draws' axes, for the names of the rows.
+        density_error: error of the log density that the draws represent, in nats.
     """
     if hdi is not None:
         check_fraction("hdi", hdi)
@@ -139,7 +141,9 @@ def summarise(
             values[np.ix_(rows, is_finite)], positions[rows], scores[rows], groups[rows]
         )
         columns["mean"][is_finite], columns["sd"][is_finite] = found.means, found.sds
-        columns["mc_error"][is_finite] = found.mean_errors
+        columns["mc_error"][is_finite] = total_errors(
+            found.mean_errors, found.means, found.sds, density_error, scores.dtype
+        )
     found = np.quantile(values, levels, axis=0)
     columns |= {f"{100 * level:g}%": row for level, row in zip(levels, found, strict=True)}
     if hdi is not None:
