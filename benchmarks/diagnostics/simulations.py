@@ -1,6 +1,6 @@
 """Simulation-based calibration of the bare call on three models, its verdicts and stated errors.
 
-python -m benchmarks.diagnostics.simulations [--only NAME ...] [--number K] [--out FILE]
+python -m benchmarks.diagnostics.simulations [--only NAME ...] [--number K] [--seed S] [--out FILE]
 
 Every run is also compared with exact moments. It is good if its standard deviations are within .8
 and 1.25 times the exact ones and its means within .25 of them.
@@ -25,7 +25,7 @@ SD_RATIOS, LARGEST_SHIFT = (0.8, 1.25), 0.25
 Record = dict[str, Any]
 
 
-def calibrate(model: Simulated, number: int) -> Record:
+def calibrate(model: Simulated, number: int, seed: int) -> Record:
     """Ranks, verdicts, and errors of means in units of the stated ones, of `number` data sets."""
     exact: list[Moments] = []
     verdicts, is_good, errors = [], [], []
@@ -47,7 +47,7 @@ def calibrate(model: Simulated, number: int) -> Record:
 
     started = time.process_time()
     result = nvgd.simulation_based_calibration(
-        model.simulate, number, make_target=make_target, on_run=on_run, progress=False
+        model.simulate, number, make_target=make_target, seed=seed, on_run=on_run, progress=False
     )
     return {
         "names": result.names,
@@ -90,13 +90,14 @@ def main() -> None:
     )
     parser.add_argument("--only", nargs="+", choices=list(MODELS), default=list(MODELS))
     parser.add_argument("--number", type=int, default=200, metavar="K", help="data sets per model")
+    parser.add_argument("--seed", type=int, default=0, help="of the simulated data and the runs")
     parser.add_argument("--out", type=Path, default=Path("results/simulations.json"))
     options = parser.parse_args()
     output_directory(options.out.parent)
     warnings.simplefilter("ignore", UserWarning)
     records = json.loads(options.out.read_text()) if options.out.exists() else {}
     for name in options.only:
-        records[name] = calibrate(MODELS[name], options.number)
+        records[name] = calibrate(MODELS[name], options.number, options.seed)
         print(" | ".join(row(name, records[name])), flush=True)
         text = json.dumps(records) + "\n"
         write_atomically(options.out, lambda path, text=text: path.write_text(text))
