@@ -31,6 +31,7 @@ from nvgd._support.archives import (
 from nvgd._support.errors import CheckpointWarning, InputError, check_count
 from nvgd._support.files import check_output
 from nvgd._support.processes import is_first_process, locked_together
+from nvgd.exact.hierarchy_frame import HierarchyFrame
 from nvgd.exact.modes import Modes
 from nvgd.flow.stage import StageRecord, StepInfo
 from nvgd.running.callbacks import Monitor
@@ -96,6 +97,7 @@ class Checkpoints:
             **self._start,
             **tree_to_arrays(run.active.stage, "stage"),
             **tree_to_arrays(run.active.modes, "modes"),
+            **tree_to_arrays(run.active.hierarchy, "hierarchy"),
             **tree_to_arrays(run.active.subsample, "subsample"),
             **tree_to_arrays(run.whole_state(), "state"),
             **tree_to_arrays(run.whole_previous(), "previous"),
@@ -223,17 +225,19 @@ class Checkpoints:
         subsample = Subsample.restored(run.target, rows) if rows else None
         known = _part(arrays, "modes").values()
         modes = Modes(*map(jnp.asarray, known)) if known else None
+        parts = _part(arrays, "hierarchy").values()
+        hierarchy = HierarchyFrame(*map(jnp.asarray, parts)) if parts else None
         if kind != like.kind:
             legs = [leg for leg in run.length.legs if leg.kind == kind]
             if not legs:
                 raise InputError(f"it is already in the stage {kind!r}: ask for more steps.")
             # Shapes only: nothing is computed.
-            whole = run.whole_active()._replace(modes=modes)
+            whole = run.whole_active()._replace(modes=modes, hierarchy=hierarchy)
             like = eqx.filter_eval_shape(legs[0].enter, run.target, whole, subsample, run.key)
         stage = arrays_to_tree(like.stage, arrays, "stage")
         states = (arrays_to_tree(like.state, arrays, name) for name in ("state", "previous"))
         state, previous = states
-        return Active(kind, stage, state, subsample, modes), previous
+        return Active(kind, stage, state, subsample, modes, hierarchy), previous
 
 
 def _part(arrays: Arrays, prefix: str) -> Arrays:

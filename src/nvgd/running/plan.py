@@ -10,6 +10,13 @@ from jaxtyping import PRNGKeyArray
 
 from nvgd.exact.adaptation import searched
 from nvgd.exact.corrections import Corrections
+from nvgd.exact.hierarchy_frame import (
+    MARGIN,
+    Hierarchical,
+    HierarchyFrame,
+    find_hierarchy,
+    normal_misfit,
+)
 from nvgd.exact.lost_chains import is_lost
 from nvgd.exact.modes import Modes
 from nvgd.flow.particle_flow import ParticleFlow
@@ -41,6 +48,8 @@ class Active(NamedTuple):
     rows, or batches."""
     modes: Modes | None = None
     """The separate modes that the corrections know; None if there are none."""
+    hierarchy: HierarchyFrame | None = None
+    """The hierarchy that was found after a round of corrections; None if there is none."""
 
     @property
     def is_cramped(self) -> bool:
@@ -172,7 +181,7 @@ class CorrectionLeg(AbstractLeg):
     def search(self, target, active, starts, chains, key):
         """Particles move to empty modes after a flow on all rows; after a round, lost ones move."""
         if active.kind == self.kind:
-            return _without_lost(active, chains), 0
+            return _with_hierarchy(_without_lost(active, chains), chains), 0
         if target.is_noisy:
             return active, 0
         particles = active.stage.finish(target, active.state)
@@ -192,19 +201,22 @@ class CorrectionLeg(AbstractLeg):
         particles, num_steps = active.stage.finish(target, active.state), self.until_step - step
         if active.kind == self.kind:
             earlier, state = cast(Any, active.stage), active.state
-            memory = searched(self._coordinates, state.particles, state.scores, earlier.memory)
-            stage = Corrections(
-                self._coordinates, memory, step, num_steps, state.log_size, active.modes
-            )
+            coordinates, memory = self._coordinates, active.hierarchy
+            if memory is not None:
+                coordinates = Hierarchical()
+            else:
+                memory = searched(coordinates, state.particles, state.scores, earlier.memory)
+            stage = Corrections(coordinates, memory, step, num_steps, state.log_size, active.modes)
         else:
             memory = active.state.coordinates
             if target.is_noisy:
                 # A flow with noisy scores does not search.
                 memory = self._coordinates.init(particles)
-            stage = Corrections.of(
-                self._coordinates, memory, step, num_steps, particles, active.modes
-            )
-        begun = Active(self.kind, stage, None, subsample, active.modes)
+            coordinates = self._coordinates
+            if active.hierarchy is not None:
+                coordinates, memory = Hierarchical(), active.hierarchy
+            stage = Corrections.of(coordinates, memory, step, num_steps, particles, active.modes)
+        begun = Active(self.kind, stage, None, subsample, active.modes, active.hierarchy)
         return begun._replace(state=stage.init(begun.target(target), particles, key=key))
 
 
@@ -250,3 +262,17 @@ def num_flow_steps(num_steps: int) -> int:
     """Number of flow steps in a run of `num_steps` with corrections."""
     number = max(FEWEST_FLOW_STEPS, round(FLOW_SHARE * num_steps))
     return number if num_steps - number >= FEWEST_CORRECTIONS else num_steps
+
+
+def _with_hierarchy(active: Active, chains: Chains | None) -> Active:
+    """Look for a hierarchy in the draws of a round that ends, for the next one.
+
+    A hierarchy that is known is only replaced by another, unless that is worse.
+    """
+    if chains is None:
+        return active
+    state = active.state
+    limit = normal_misfit(np.asarray(state.expressed), np.asarray(state.expressed_scores))
+    is_known = active.hierarchy is not None
+    found = find_hierarchy(chains.positions, chains.scores, limit if is_known else limit - MARGIN)
+    return active if found is None else active._replace(hierarchy=found)
