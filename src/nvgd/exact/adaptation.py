@@ -22,7 +22,8 @@ LARGEST_GAP = 15.0
 # Searches of the coordinates before a new round of corrections.
 NUM_SEARCHES = 10
 # Coordinates are fitted to so many rows per dimension, from so many states of each chain at most.
-ROWS_PER_DIMENSION, MOST_SNAPSHOTS = 8, 5
+# With fewer particles per dimension, the states of a chain are too much alike.
+ROWS_PER_DIMENSION, MOST_SNAPSHOTS, FEWEST_PER_DIMENSION = 8, 5, 2
 # Streams of a step's key.
 STRAY_STREAM, JUMP_STREAM = 1, 2
 
@@ -39,7 +40,7 @@ class Snapshots(NamedTuple):
         """Copies of the current states; None if these are enough."""
         num, dim = particles.shape
         number = min(-(-ROWS_PER_DIMENSION * dim // num), MOST_SNAPSHOTS) - 1
-        if number < 1 or not can_fit_scatter(num, dim):
+        if number < 1 or num < FEWEST_PER_DIMENSION * dim:
             return None
         return cls(*(jnp.repeat(each[:, None], number, axis=1) for each in (particles, scores)))
 

@@ -55,7 +55,7 @@ class Corrections(AbstractStage):
     step is a jump, which can lead to another mode (`jumps`).
 
     Coordinates, jumps and ε adapt over the first half of the corrections, and particles that are
-    stray or stuck are replaced by others (`adaptation`). With fewer than eight particles per
+    stray or stuck are replaced by others (`adaptation`). With two to eight particles per
     dimension, coordinates are fitted to up to five states of each chain. In the second half nothing
     adapts, so that the target is kept exactly, and the states at regular intervals are draws
     (`kept_steps`).
