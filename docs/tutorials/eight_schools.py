@@ -46,12 +46,14 @@ print(posterior.diagnose())
 # from the posterior should have ([read the verdict](../how-to/read-the-verdict.md)).
 #
 # This model is a hard case. Where `tau` is small, the effects `theta` are squeezed together, so the posterior is a funnel
-# with an endless neck, and chains need many steps to enter and leave it. With some seeds, the verdict is `not yet`, and
-# its reason names the low values of `tau`.
+# with an endless neck. After a first round of steps, the run notices that the precision of the effects depends on `tau`,
+# and goes on in coordinates in which they are easy to sample
+# ([how it works](../how-it-works/index.md#corrections)).
 #
 # ## An easier form of the same model
 #
-# The remedy is to write the effects in units of their scale. This is the *non-centred* form:
+# You can also write the effects in units of their scale. This *non-centred* form needs no second round, and helps where
+# a model has several such scales and the verdict is `not yet`:
 
 # %%
 
@@ -72,8 +74,7 @@ print("steps:", posterior.num_steps, "instead of", centred.num_steps)
 print(posterior.summary(var_names=["mu", "tau", "theta"]))
 
 # %% [markdown]
-# Compare with the first summary: means, standard deviations and quantiles agree, but the errors of the means are smaller
-# and the run is shorter.
+# Compare with the first summary: means, standard deviations and quantiles agree, and the run is shorter.
 #
 # ## What the schools learn from each other
 #
