@@ -28,7 +28,12 @@ from numpy.typing import NDArray
 
 from nvgd._support.blas_threads import on_one_thread
 from nvgd._support.robust import can_fit_scatter, student_scatter
-from nvgd.flow.coordinates.base import AbstractCoordinates, AbstractFrame, AffineFrame
+from nvgd.flow.coordinates.base import (
+    AbstractCoordinates,
+    AbstractFrame,
+    AffineFrame,
+    ComposedFrame,
+)
 
 # Values of k.
 RATES = (-2.0, -1.0, 1.0, 2.0)
@@ -107,20 +112,6 @@ class HierarchyFrame(AbstractFrame):
         return growth, precisions, (growth * self.pulls[0] + self.pulls[1]) / precisions
 
 
-class _StandardHierarchyFrame(AbstractFrame):
-    outer: HierarchyFrame
-    inner: AffineFrame
-
-    def express(self, particles, scores):
-        return self.inner.express(*self.outer.express(particles, scores))
-
-    def restore(self, expressed):
-        return self.outer.restore(self.inner.restore(expressed))
-
-    def log_volumes(self, expressed):
-        return self.outer.log_volumes(self.inner.restore(expressed))
-
-
 class Hierarchical(AbstractCoordinates[HierarchyFrame]):
     """A `HierarchyFrame`, the state of these coordinates, in which particles are whitened."""
 
@@ -137,7 +128,7 @@ class Hierarchical(AbstractCoordinates[HierarchyFrame]):
     def fit(self, particles, scores, state):
         """Fit the scatter."""
         expressed, _ = state.express(particles, scores)
-        return _StandardHierarchyFrame(state, AffineFrame.of(*student_scatter(expressed, 3)))
+        return ComposedFrame(state, AffineFrame.of(*student_scatter(expressed, 3)))
 
 
 @on_one_thread

@@ -21,6 +21,7 @@ from nvgd.flow.coordinates.base import (
     AbstractCoordinates,
     AbstractFrame,
     AffineFrame,
+    ComposedFrame,
     DiagonalFrame,
 )
 from nvgd.flow.coordinates.driver_frame import DriverFrame
@@ -45,20 +46,6 @@ class AdaptiveState(NamedTuple):
 
 class NoSearch(NamedTuple):
     """State for noisy scores, which do not allow a search for a driver."""
-
-
-class _ComposedFrame(AbstractFrame):
-    outer: DriverFrame
-    inner: AffineFrame
-
-    def express(self, particles, scores):
-        return self.inner.express(*self.outer.express(particles, scores))
-
-    def restore(self, expressed):
-        return self.outer.restore(self.inner.restore(expressed))
-
-    def log_volumes(self, expressed):
-        return self.outer.log_volumes(self.inner.restore(expressed))
 
 
 class Adaptive(AbstractCoordinates[AdaptiveState | NoSearch | None]):
@@ -123,7 +110,7 @@ class Adaptive(AbstractCoordinates[AdaptiveState | NoSearch | None]):
                 return DiagonalFrame(*quick_coordinate_scales(particles))
             return AffineFrame.of(*student_scatter(particles, COARSE))
         expressed, _ = state.frame.express(particles, scores)
-        return _ComposedFrame(state.frame, AffineFrame.of(*student_scatter(expressed, FINE)))
+        return ComposedFrame(state.frame, AffineFrame.of(*student_scatter(expressed, FINE)))
 
 
 def _search(

@@ -93,7 +93,7 @@ class AbstractCoordinates(eqx.Module, Generic[State]):
         """
         frame = self.fit(particles, scores, state)
         is_fixed = self.frame_kind == "fixed"
-        return _StandardisedFrame.of(frame, particles, scores) if is_fixed else frame
+        return ComposedFrame.standardised(frame, particles, scores) if is_fixed else frame
 
     def extra_gradients(self, num_particles: int, dim: int) -> int:
         """Number of gradients of the log density that a fit evaluates."""
@@ -164,24 +164,31 @@ class DiagonalFrame(AbstractFrame):
         return self.centre + self.scale * expressed
 
 
-class _StandardisedFrame(AbstractFrame):
-    """An affine frame, standardised by the particles' medians and robust deviations."""
+class ComposedFrame(AbstractFrame):
+    """x = T(A(u)) with an affine A, which gives the particles in T's coordinates unit spread."""
 
     outer: AbstractFrame
-    inner: DiagonalFrame
+    inner: AffineFrame | DiagonalFrame
 
     @classmethod
-    def of(
+    def standardised(
         cls, outer: AbstractFrame, particles: Float[Array, "n d"], scores: Float[Array, "n d"]
-    ) -> "_StandardisedFrame":
+    ) -> "ComposedFrame":
+        """With the medians and robust deviations of the particles."""
         expressed, _ = outer.express(particles, scores)
         return cls(outer, DiagonalFrame(*coordinate_scales(expressed)))
 
     def express(self, particles, scores):
+        """u and the score of its density."""
         return self.inner.express(*self.outer.express(particles, scores))
 
     def restore(self, expressed):
+        """x from u."""
         return self.outer.restore(self.inner.restore(expressed))
+
+    def log_volumes(self, expressed):
+        """Those of T."""
+        return self.outer.log_volumes(self.inner.restore(expressed))
 
 
 class Diagonal(AbstractCoordinates[None]):
