@@ -7,7 +7,7 @@ from nvgd._support.blas_threads import on_one_thread
 
 
 def num_threads():
-    np.ones((2, 2)) @ np.ones((2, 2))
+    np.dot(np.ones((2, 2)), np.ones((2, 2)))
     return {pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"}
 
 
