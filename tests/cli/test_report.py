@@ -21,7 +21,7 @@ import jax.numpy as jnp
 import nvgd
 target = nvgd.Target(
     lambda x: -0.5 * jnp.sum(x["a"] ** 2) - 0.5 * (x["</script><b>"] - 3.0) ** 2,
-    example={"a": jnp.zeros(5), "</script><b>": 0.0},
+    example={"a": jnp.zeros(8), "</script><b>": 0.0},
 )
 """
 
@@ -86,18 +86,29 @@ def test_the_page_in_a_browser(report, tmp_path):
         frames = browser.run(
             "const [slider, step, play] = ['frame', 'step', 'play'].map("
             "    (name) => document.querySelector('.' + name));"
-            "const canvas = document.getElementById('canvas');"
+            "const canvas = document.querySelector('#film canvas');"
             "const look = () => [step.textContent, canvas.toDataURL()];"
             "const seen = [look()];"
             "slider.value = 0; slider.dispatchEvent(new Event('input')); seen.push(look());"
-            "const up = document.getElementById('up');"
+            "const up = document.querySelector('#film .up');"
             "up.value = (Number(up.value) + 1) % up.options.length;"
             "up.dispatchEvent(new Event('change')); seen.push(look());"
             "play.click(); return [...seen, play.textContent, up.options.length]"
         )
         assert [frame[0] for frame in frames[:3]] == ["step 60", "step 0", "step 0"]
         assert len({frame[1] for frame in frames[:3]}) == 3
-        assert frames[3:] == ["Pause", 6]
+        assert frames[3:] == ["Pause", 9]
+        # Any pair of draws.
+        pictures = browser.run(
+            "const canvas = document.querySelector('#pair canvas');"
+            "const seen = [canvas.toDataURL()];"
+            "const up = document.querySelector('#pair .up');"
+            "up.value = (Number(up.value) + 1) % up.options.length;"
+            "up.dispatchEvent(new Event('change')); seen.push(canvas.toDataURL());"
+            "return [...seen, up.options.length]"
+        )
+        assert pictures[0] != pictures[1]
+        assert pictures[2] == 9
         assert browser.messages() == []
 
 
@@ -111,8 +122,9 @@ def test_a_single_scalar_has_neither_pairs_nor_a_choice(tmp_path):
         browser.open(tmp_path / "out" / "report.html")
         assert browser.messages() == []
         assert browser.run("return [...document.images].map(i => i.id)") == ["marginals", "history"]
-        assert browser.run("return document.getElementById('across').offsetParent") is None
-        assert browser.run("return document.getElementById('canvas').offsetParent") is not None
+        assert browser.run("return document.getElementById('pair')") is None
+        assert browser.run("return document.querySelector('#film .across').offsetParent") is None
+        assert browser.run("return document.querySelector('#film canvas').offsetParent") is not None
 
 
 def test_a_film_shows_what_matters_and_marks_what_is_outside():

@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from nvgd.exact.hierarchy_frame import Hierarchical, find_hierarchy, normal_misfit
 
@@ -17,40 +18,69 @@ def log_density(x):
     return prior - 0.5 * (mean**2 + log_scale**2) - 0.5 * jnp.sum((effects / ERRORS) ** 2)
 
 
+def log_density_of_two(x):
+    """Two sets of effects, each with a log scale of its own."""
+    log_scales, effects = x[:2], x[2:].reshape(2, -1)
+    prior = -0.5 * effects**2 * jnp.exp(-2 * log_scales)[:, None] - log_scales[:, None]
+    return jnp.sum(prior) - 0.5 * jnp.sum(log_scales**2) - 0.5 * jnp.sum((x[2:] / ERRORS) ** 2)
+
+
+def with_scores(function, positions):
+    """Positions as rows, and their scores."""
+    return positions, jax.vmap(jax.grad(function))(positions)
+
+
 def in_the_model(key, log_scales):
     """Positions with these log scales, other coordinates spread as in the prior, and scores."""
-    noise = jax.random.normal(key, (*log_scales.shape, 1 + GROUPS), log_scales.dtype)
-    mean, scales = noise[..., :1], jnp.exp(log_scales)[..., None]
-    positions = [mean, log_scales[..., None], mean + scales * noise[..., 1:]]
-    positions = jnp.concatenate(positions, axis=-1)
-    rows = positions.reshape(-1, 2 + GROUPS)
-    scores = jax.vmap(jax.grad(log_density))(rows)
-    return positions, scores.reshape(positions.shape)
+    noise = jax.random.normal(key, (len(log_scales), 1 + GROUPS))
+    mean, scales = noise[:, :1], jnp.exp(log_scales)
+    effects = mean + scales * noise[:, 1:]
+    return with_scores(log_density, jnp.concatenate([mean, log_scales, effects], axis=1))
 
 
-def found():
-    log_scales = jax.random.uniform(jax.random.key(0), (NUM, LENGTH), minval=-1.5, maxval=1.5)
-    positions, scores = map(np.asarray, in_the_model(jax.random.key(1), log_scales))
+def in_both(key, log_scales):
+    """The same for two log scales."""
+    noise = jax.random.normal(key, (len(log_scales), GROUPS))
+    effects = jnp.repeat(jnp.exp(log_scales), GROUPS // 2, axis=1) * noise
+    return with_scores(log_density_of_two, jnp.concatenate([log_scales, effects], axis=1))
+
+
+MODELS = {1: (log_density, in_the_model), 2: (log_density_of_two, in_both)}
+
+
+def found(num_scales):
+    draw = MODELS[num_scales][1]
+    log_scales = jax.random.uniform(
+        jax.random.key(0), (NUM * LENGTH, num_scales), minval=-1.5, maxval=1
+    )
+    rows = draw(jax.random.key(1), log_scales)
+    positions, scores = (np.asarray(values).reshape(NUM, LENGTH, -1) for values in rows)
     hierarchy = find_hierarchy(positions, scores, np.inf)
     assert hierarchy is not None
+    assert hierarchy.rates.shape == (num_scales,)
     return hierarchy
 
 
-def test_a_hierarchy_that_was_found_reaches_far_into_the_neck():
+@pytest.mark.parametrize(("num_scales", "far"), [(1, [-6.0]), (2, [-6.0, -3.0])])
+def test_hierarchies_that_were_found_reach_far_into_their_necks(num_scales, far):
     with jax.enable_x64(True):
-        hierarchy = found()
-        positions, scores = in_the_model(jax.random.key(2), jnp.full((50, 1), -6.0))
-        expressed, scores = hierarchy.express(positions[:, 0], scores[:, 0])
-    # Given the scale, all other coordinates are standard normal.
-    residuals = np.asarray(expressed + scores)[:, 1:]
+        hierarchy = found(num_scales)
+        rows = jnp.broadcast_to(jnp.array(far), (50, num_scales))
+        expressed, scores = hierarchy.express(*MODELS[num_scales][1](jax.random.key(2), rows))
+    # Given the scales, all other coordinates are standard normal.
+    residuals = np.asarray(expressed + scores)[:, num_scales:]
     assert np.max(np.abs(residuals)) < 0.05
 
 
-def test_its_frame_is_an_invertible_map_with_its_scores():
+@pytest.mark.parametrize("num_scales", MODELS)
+def test_the_frame_is_an_invertible_map_with_its_scores(num_scales):
+    function, draw = MODELS[num_scales]
     with jax.enable_x64(True):
-        coordinates, hierarchy = Hierarchical(), found()
-        log_scales = jnp.linspace(-2.0, 2.0, 40)[:, None]
-        positions, scores = (x[:, 0] for x in in_the_model(jax.random.key(3), log_scales))
+        coordinates, hierarchy = Hierarchical(), found(num_scales)
+        log_scales = jax.random.uniform(
+            jax.random.key(4), (40, num_scales), minval=-2.0, maxval=2.0
+        )
+        positions, scores = draw(jax.random.key(3), log_scales)
         frame = coordinates.fit(positions, scores, hierarchy)
         expressed, their_scores = frame.express(positions, scores)
         assert np.allclose(frame.restore(expressed), positions, atol=1e-8)
@@ -59,7 +89,7 @@ def test_its_frame_is_an_invertible_map_with_its_scores():
             return frame.restore(u[None])[0]
 
         def density(u):
-            return log_density(restored(u)) + frame.log_volumes(u[None])[0]
+            return function(restored(u)) + frame.log_volumes(u[None])[0]
 
         assert np.allclose(jax.vmap(jax.grad(density))(expressed), their_scores, atol=1e-6)
         logs = jnp.linalg.slogdet(jax.vmap(jax.jacobian(restored))(expressed))[1]

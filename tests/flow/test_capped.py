@@ -67,19 +67,52 @@ def test_with_few_particles_a_wild_one_holds_up_no_others():
     assert np.all(abs(moved[0]) < 20 * 3 * 0.2)
 
 
+def noisy_aim(velocities, without_repulsion=None):
+    """The mover's input on minibatches, at zero."""
+    aim = aim_of(jnp.zeros_like(velocities), velocities, is_noisy=True)
+    return aim._replace(without_repulsion=without_repulsion)
+
+
+def moves(mover, aims, steps):
+    """Displacements of some steps in a row, from zero."""
+    state, found = mover.init(aims[0].particles), []
+    for aim, step in zip(aims, steps, strict=True):
+        key = jax.random.fold_in(jax.random.key(7), step)
+        displacements, state = mover(aim, state, step=jnp.array(step), key=key)
+        found.append(np.asarray(displacements))
+    return found
+
+
 def test_with_few_particles_noise_makes_shorter_steps_than_a_signal():
     """As long a velocity in both: a quarter of the cap if it changes its sign at random."""
     noise = jax.random.rademacher(jax.random.key(4), (100, 3, 40), jnp.float32)
     lengths = {}
     for name, velocities in (("signal", jnp.ones_like(noise)), ("noise", noise)):
-        mover, particles = movers.Capped(0.1, 0.1), jnp.zeros((3, 40))
-        state = mover.init(particles)
-        displacements = particles
-        for step in range(100):
-            displacements, state = mover._by_adam(1e6 * velocities[step], state)
-        lengths[name] = float(jnp.sqrt(jnp.mean(displacements**2)))
+        aims = [noisy_aim(1e6 * each) for each in velocities]
+        lengths[name] = np.sqrt(np.mean(moves(movers.Capped(0.1, 0.1), aims, range(100))[-1] ** 2))
     assert np.isclose(lengths["signal"], 0.1, rtol=1e-3)
     assert 0.015 < lengths["noise"] < 0.03
+
+
+def test_late_steps_of_noise_decay_and_those_of_a_drift_do_not():
+    noise = jax.random.rademacher(jax.random.key(4), (100, 3, 40), jnp.float32)
+    mover = movers.Capped(0.1, 0.1).for_run(1000)
+    aims = [noisy_aim(1e6 * each.at[:, 0].set(1.0)) for each in noise]
+    last = moves(mover, aims, range(900, 1000))[-1]
+    assert np.allclose(last[:, 0], 0.1, rtol=1e-2)
+    assert np.sqrt(np.mean(last[:, 1:] ** 2)) < 0.005
+
+
+def test_late_steps_replace_the_repulsion_by_the_noise_that_langevin_lacks():
+    """Nothing but the repulsion pushes: early steps follow it, late ones have variance 2a."""
+    mover = movers.Capped(0.1, 0.1).for_run(1000)
+    push = jnp.ones((50, 100))
+    aims = [noisy_aim(push, jnp.zeros_like(push))] * 2
+    assert np.allclose(moves(mover, aims, (598, 599))[-1], 0.05)
+    late = moves(mover, aims, (999, 999))[-1]
+    assert np.isclose(np.mean(late**2), 2 * 0.01 * 0.1, rtol=0.02)
+    without = moves(mover, [noisy_aim(0 * push)] * 2, (999, 999))[-1]
+    assert np.all(without == 0)
 
 
 def test_minibatches_with_fewer_particles_than_dimensions():

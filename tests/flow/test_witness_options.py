@@ -8,7 +8,7 @@ import pytest
 
 import nvgd
 from nvgd import directions, stein
-from nvgd._support.robust import sorted_rows
+from nvgd._support.robust import order_of_rows, sorted_rows
 from nvgd.flow.directions.standardised_witness import StandardisedWitness
 from nvgd.stein.divergences import values_and_divergences
 
@@ -101,6 +101,15 @@ def test_rows_sorted_as_integers_are_in_order():
     values[:2, 1] = [np.nan, -np.nan]
     found = np.asarray(sorted_rows(jnp.asarray(values)))
     assert np.array_equal(found, np.sort(values, axis=0), equal_nan=True)
+
+
+@pytest.mark.parametrize("num", [2, 30, 1000, 1500])
+def test_rows_in_order_differ_from_a_sort_by_rounding_only(num):
+    values = np.random.default_rng(num).normal(size=(num, 3)).astype(np.float32)
+    order = np.asarray(order_of_rows(jnp.asarray(values)))
+    assert np.array_equal(np.sort(order, axis=0), np.tile(np.arange(num)[:, None], 3))
+    ordered = np.take_along_axis(values, order, axis=0)
+    assert np.allclose(ordered, np.sort(values, axis=0), rtol=2**-13, atol=0)
 
 
 def test_there_is_no_network_in_thousands_of_dimensions():

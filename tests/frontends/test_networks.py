@@ -296,6 +296,24 @@ def test_a_run_starts_at_the_prior_and_predicts_its_data():
     assert start.std() == pytest.approx(np.sqrt(2 / 5), rel=0.1)
 
 
+def test_networks_do_not_take_noise_for_signal():
+    """One of eight inputs explains half of the variance; a network of 30 units could fit the rest.
+
+    Without noise within the modes, the learned noise is .43 times the true one, and intervals of
+    90 % cover .63 of the new rows; with it .52 and .69. NUTS: .96 and .90.
+    """
+    generator = np.random.default_rng(3)
+    x = generator.normal(size=(1200, 8))
+    y = x[:, 0] + generator.normal(size=1200)
+    network = eqx.nn.MLP(8, 1, 30, 1, key=jax.random.key(0))
+    target = nvgd.from_network(network, data=(x[:200], y[:200]), batch_size=25)
+    posterior = nvgd.sample(target, num_particles=50, num_steps=1000, progress=False)
+    found: Any = posterior.predict(x[200:], samples=False)
+    is_inside = (found.quantiles[0.05] <= y[200:]) & (y[200:] <= found.quantiles[0.95])
+    assert 0.655 < np.mean(is_inside) < 0.95
+    assert 0.47 < np.sqrt(np.mean(found.aleatoric)) < 1.1
+
+
 def test_rare_values_of_a_column_stay_moderate():
     rare = X.copy()
     rare[:, 1] = 0.0
@@ -371,6 +389,11 @@ WITH_NAN[4, 1] = np.nan
                     [eqx.nn.BatchNorm(3, "batch", mode="ema"), eqx.nn.Linear(3, 1, key=KEY)]
                 )
             )()[0],
+            {"data": (X, Y)},
+            "LayerNorm",
+        ),
+        (
+            eqx.nn.make_with_state(eqx.nn.BatchNorm)(3, "batch", mode="ema"),
             {"data": (X, Y)},
             "LayerNorm",
         ),

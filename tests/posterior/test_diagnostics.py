@@ -241,6 +241,7 @@ def test_minibatches_files_and_what_cannot_be_replicated(tmp_path):
     )
     diagnosis = posterior.diagnose()
     assert diagnosis.checks["variance ratio by coordinate"].where == "mean"
+    assert "all 50 rows at 60 particles: one pass" in diagnosis.cautions[0]
     posterior.save(tmp_path / "run.npz")
     loaded = nvgd.load(tmp_path / "run.npz")
     assert loaded.diagnose().verdict == diagnosis.verdict
@@ -252,6 +253,29 @@ def test_minibatches_files_and_what_cannot_be_replicated(tmp_path):
         posterior.diagnose(num_replicates=1)
     with pytest.raises(nvgd.InputError, match="num_replicates must be a whole number ≥ 0"):
         posterior.diagnose(num_replicates=-1)
+
+
+def test_a_row_that_is_not_finite_is_named_without_corrections():
+    rows = np.ones(4000, np.float32)
+    rows[3456] = np.nan
+    target = nvgd.Target(
+        lambda x: -0.5 * jnp.sum(x**2),
+        dim=2,
+        log_likelihood=lambda x, row: -0.5 * (row - x[0]) ** 2,
+        data=rows,
+        batch_size=4,
+    )
+    options = {"num_particles": 20, "progress": False}
+    # Few steps do not draw the row, more do.
+    short = nvgd.sample(target, nvgd.SGLD(1e-4), num_steps=2, **options)
+    assert short.completed
+    with pytest.warns(nvgd.RunStoppedWarning, match="data row 3456"):
+        stopped = nvgd.sample(target, nvgd.SGLD(1e-4), num_steps=1000, **options)
+    for posterior in (short, stopped):
+        diagnosis = posterior.diagnose()
+        assert diagnosis.verdict == "diverged"
+        assert "not finite for data row 3456" in diagnosis.reason
+        assert "leave such rows out" in diagnosis.advice
 
 
 def test_a_run_that_stopped_has_diverged():

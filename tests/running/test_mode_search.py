@@ -51,6 +51,26 @@ def test_shifts_between_normal_modes_depend_on_the_weights_only(found):
         assert np.allclose(chance, least, atol=0.02)
 
 
+def test_a_wide_mode_without_a_peak_of_its_own_is_told_from_the_narrow_one_inside():
+    dim, centre = 50, np.r_[4.0, np.zeros(49)]
+
+    def log_density(x):
+        wide = jnp.log(0.75) - 0.5 * jnp.sum(x**2)
+        narrow = jnp.log(0.25) - dim * jnp.log(0.6) - 0.5 * jnp.sum((x - centre) ** 2) / 0.36
+        return jnp.logaddexp(wide, narrow)
+
+    particles = jax.random.normal(jax.random.key(0), (256, dim))
+    starts = np.random.default_rng(1).normal(size=(256, dim))
+    target = nvgd.Target(log_density, dim=dim)
+    found = search_modes(target, particles, starts, jax.random.key(1))
+    assert found.modes is not None
+    is_moved = np.any(np.asarray(found.particles != particles), axis=1)
+    assert abs(is_moved.mean() - 0.25) < 0.02
+    assert np.allclose(found.modes.centres, np.stack([centre, 0 * centre]), atol=1e-3)
+    masses = np.exp(np.asarray(found.modes.log_masses))
+    assert masses[0] / masses.sum() == pytest.approx(0.25, abs=0.01)
+
+
 def test_a_single_mode_is_left_alone_at_little_cost():
     # A banana: curved, but nowhere separate.
     density = nvgd.densities.Banana()

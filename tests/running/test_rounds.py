@@ -1,6 +1,6 @@
 """Rounds of corrections: repeated until the chains have mixed, resumed to the bit."""
 
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -119,6 +119,31 @@ def test_chains_that_have_barely_mixed_take_one_more_round_of_the_same_length():
     look(length, is_mixed=True)
     assert length.is_converged
     assert length.end == 1600
+
+
+@pytest.mark.parametrize("is_mixed", [False, True])
+def test_a_fixed_number_of_steps_has_rounds_too_and_uses_all_of_them(is_mixed):
+    length = RoundsLength(FLOW, TARGET, 2000, is_fixed=True)
+    assert (ends(length), length.end) == ([400, 1000], 2000)
+    length.look(1000, no_state, History(), lambda: made_up_chains(is_mixed), lambda: 0.0)
+    assert (ends(length), length.end) == ([400, 1000, 2000], 2000)
+    # After a round that has mixed, the next one hardly adapts.
+    stage = cast(Any, length.legs[-1])
+    assert stage.adapting == (rounds.SHARE_AFTER_MIXING if is_mixed else rounds.SHARE_ADAPTING)
+    look(length, is_mixed)
+    assert (ends(length), length.is_converged) == ([400, 1000, 2000], None)
+    # One round of what is left, where two would be short; a flow of a fifth of many steps.
+    assert ends(RoundsLength(FLOW, TARGET, 1500, is_fixed=True)) == [400, 1500]
+    assert ends(RoundsLength(FLOW, TARGET, 450, is_fixed=True)) == [250, 450]
+    assert ends(RoundsLength(FLOW, TARGET, 5000, is_fixed=True)) == [1000, 1600]
+
+
+def test_a_run_with_a_fixed_number_of_steps_takes_its_rounds():
+    posterior = run(num_steps=1600)
+    assert posterior.stages == (("flow", 200), ("corrections", 800), ("corrections", 1600))
+    assert posterior.chains is not None
+    # An eighth of the last round adapts; of the other 700 steps, every eleventh is kept.
+    assert posterior.chains.positions.shape[1] == 64
 
 
 def test_a_look_between_two_rounds_changes_nothing():

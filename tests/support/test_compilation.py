@@ -98,17 +98,17 @@ def test_a_minibatch_log_likelihood_is_compiled_twice():
 def test_models_of_one_shape_share_the_librarys_own_programs():
     """The same density in a new lambda, and another density: only their gradients are compiled."""
 
-    def sizes():
-        own = {"_updated", "_adapted"}
-        caches = [cache for cache in compilation._caches if cache.__name__ in own]
-        assert own == {cache.__name__ for cache in caches}
-        return [cache._cache_size() for cache in caches]
-
+    own = {"_updated", "_adapted"}
+    caches = [cache for cache in compilation._caches if cache.__name__ in own]
+    assert own == {cache.__name__ for cache in caches}
+    # Those that earlier tests have filled would be emptied meanwhile.
+    for cache in caches:
+        cache.clear_cache()
     sampled(lambda x: -0.5 * jnp.sum(x**2))
-    before = sizes()
+    before = [cache._cache_size() for cache in caches]
     sampled(lambda x: -0.5 * jnp.sum(x**2))
     sampled(lambda x: -jnp.sum(jnp.cosh(x)), num_steps=600, seed=2)
-    assert sizes() == before
+    assert [cache._cache_size() for cache in caches] == before
 
 
 def test_options_that_this_version_of_xla_does_not_know_are_left_out(monkeypatch):

@@ -9,9 +9,11 @@ import nvgd
 from nvgd._support.errors import DataOrderWarning
 from nvgd.running import rounds
 from nvgd.targets import corrected_rows, subsamples
+from nvgd.targets.arrival import arrived
 from nvgd.targets.density_checks import density_error, leaves_behind
 from nvgd.targets.evaluation import evaluate
 from nvgd.targets.other_modes import other_modes
+from nvgd.targets.priority_sampling import calibrated
 from nvgd.targets.row_passes import log_densities
 from nvgd.targets.subsamples import can_subsample, subsample
 
@@ -225,7 +227,7 @@ def test_particles_far_from_the_posterior_arrive_in_short_rounds():
         data={name: value.astype(np.float32) for name, value in rows.items()},
         batch_size=64,
     )
-    posterior = nvgd.sample(target, num_particles=64, progress=False)
+    posterior = nvgd.sample(target, num_particles=100, progress=False)
     assert posterior.diagnose().converged
     ends = [stage.until_step for stage in posterior.stages]
     assert len(ends) > 3
@@ -239,7 +241,7 @@ def test_the_bare_call_names_a_row_with_a_missing_value():
     rows = make_rows(3000)
     rows["x"][2345, 1] = np.nan
     with pytest.raises(nvgd.InputError, match="data row 2345"):
-        nvgd.sample(make_target(rows), num_particles=50, progress=False)
+        nvgd.sample(make_target(rows), num_particles=100, progress=False)
 
 
 def test_the_bare_call_in_minibatches_is_that_on_all_rows():
@@ -276,7 +278,11 @@ def test_a_mode_that_was_left_behind_is_noticed():
     for share in (2, 4):
         both = jnp.where((jnp.arange(64) % share == 0)[:, None], one[:, ::-1], one)
         assert leaves_behind(target, both, one)
-    assert not subsample(target, jnp.concatenate([one, one[:, ::-1]]), 0).is_usable
+    # Calibrated, a subsample may stand for both modes; its error is known in any case.
+    equal = jnp.concatenate([one, one[:, ::-1]])
+    found = subsample(target, equal, 0)
+    error = density_error(target, equal, evaluate(found.target(target), equal).log_densities)
+    assert float(found.error) == pytest.approx(error, rel=0.7)
     # Particles that were only too far apart have left nothing behind.
     assert not leaves_behind(target, jnp.array([-3.0, 3.0]) + 0.5 * noise, one)
     # If a few particles are in the other mode, only all rows stand for themselves at both.
@@ -328,13 +334,10 @@ def test_an_interrupted_run_on_a_subsample_goes_on_to_the_same_end(tmp_path):
         if state.step >= 650:
             raise Interrupted
 
-    flow = nvgd.NVGD(width=8, max_inner_steps=1)
-
     def run(directory=None, callback=None):
         return nvgd.sample(
             make_target(make_rows(600)),
-            flow,
-            num_particles=20,
+            num_particles=100,
             num_steps=710,
             checkpoint=directory,
             checkpoint_every=10,
@@ -350,3 +353,68 @@ def test_an_interrupted_run_on_a_subsample_goes_on_to_the_same_end(tmp_path):
     for ours, theirs in zip(resumed.chains or (), whole.chains or (), strict=True):
         np.testing.assert_array_equal(ours, theirs)
     assert resumed.density_error == whole.density_error
+
+
+def test_remainders_that_rows_share_are_represented_without_error():
+    """Rows that differ by a slope only: any of them stands for the shape of all."""
+    rng = np.random.default_rng(0)
+    slopes = rng.normal(size=(5000, DIM)).astype(np.float32)
+    slopes -= slopes.mean(axis=0)
+
+    def likelihood(theta, slope):
+        return -1e-2 * jnp.sum(theta**4) + slope @ jnp.sin(theta)
+
+    target = nvgd.Target(log_prior, dim=DIM, log_likelihood=likelihood, data=slopes, batch_size=64)
+    particles = near_mode(100, 0.5)
+    found = subsample(target, particles, 0)
+    assert len(found.rows.weight) == 64
+    assert float(found.error) < 0.01
+    values = evaluate(found.target(target), particles).log_densities
+    assert density_error(target, particles, values) < 0.01
+
+
+def test_calibration_keeps_certain_rows_and_positive_weights():
+    rng = np.random.default_rng(1)
+    weights = np.r_[np.ones(5), rng.uniform(1, 20, 60)]
+    values = rng.normal(size=(65, 4)) * [1, 10, 1e-3, 1] + 1
+    totals = weights @ values + [5.0, 50.0, 1e-3, -5.0]
+    found = calibrated(weights, values, totals)
+    np.testing.assert_allclose(found @ values, totals, rtol=1e-6)
+    np.testing.assert_array_equal(found[:5], 1.0)
+    assert np.all(calibrated(weights, values, 100 * totals) > 0)
+    np.testing.assert_array_equal(calibrated(np.ones(65), values, totals), 1.0)
+
+
+def test_particles_beside_the_posterior_move_there_together():
+    target = make_target(make_rows(3000))
+    particles = near_mode()
+    there = arrived(target, particles, 0)
+    np.testing.assert_array_equal(there, particles)
+    beside = particles + jnp.array([2.0, 0.0, -1.0])
+    moved = arrived(target, beside, 0)
+    shifts = np.asarray(moved - beside)
+    np.testing.assert_allclose(shifts, np.broadcast_to(shifts[0], shifts.shape), atol=1e-5)
+    offset = np.abs(np.asarray(moved).mean(axis=0) - np.asarray(particles).mean(axis=0))
+    assert offset.max() < 0.2
+
+
+def test_particles_of_a_wide_centred_hierarchy_do_not_climb_its_spike():
+    rng = np.random.default_rng(0)
+    group = np.repeat(np.arange(8), 100)
+    rows = {"group": group, "y": (rng.normal(size=8)[group] + rng.normal(size=800))}
+
+    def prior(theta):
+        scale = theta[8]
+        return -0.5 * jnp.sum((theta[:8] / jnp.exp(scale)) ** 2) - 8 * scale - 0.5 * scale**2
+
+    def likelihood(theta, row):
+        return -0.5 * (row["y"] - theta[row["group"]]) ** 2
+
+    data = {"group": group, "y": rows["y"].astype(np.float32)}
+    target = nvgd.Target(prior, dim=9, log_likelihood=likelihood, data=data, batch_size=32)
+    means = np.array([rows["y"][group == k].mean() for k in range(8)])
+    noise = np.asarray(jax.random.normal(jax.random.key(2), (100, 9)))
+    particles = np.r_[means, 0.0] + noise * np.r_[np.full(8, 0.1), 0.3] + 3.0
+    moved = np.asarray(arrived(target, jnp.asarray(particles, jnp.float32), 0)).mean(axis=0)
+    assert np.abs(moved[:8] - means).max() < 0.5
+    assert abs(moved[8]) < 1.5

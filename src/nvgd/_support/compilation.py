@@ -15,7 +15,7 @@ from nvgd._support.errors import is_tracing
 # One program of a run takes about 1,400 of the 65,530 memory maps that Linux grants a process.
 MOST_PROGRAMS = 16
 # Most numbers in an array of a program that is compiled with the least effort.
-SMALL = 4096
+SMALL = 16_384
 
 # For the library's own programs, whose operations are many and small: most of the compilation time
 # would go to optimising loops over a few hundred numbers, and to the 32 parts that a program is

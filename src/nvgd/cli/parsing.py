@@ -120,6 +120,7 @@ def _escaped(text: str) -> str:
     return text.replace("%", "%%")
 
 
+@functools.cache
 def _reader(annotation: Any) -> tuple[str, Callable[[str], Any]]:
     """A placeholder for values of a type, and the function that reads one from a word."""
     is_union = get_origin(annotation) in (Union, types.UnionType)

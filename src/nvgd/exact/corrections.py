@@ -32,6 +32,8 @@ from nvgd.targets.target import Target
 # Target acceptance rate, and the rate at which the step size adapts to it.
 ACCEPTANCE = 0.8
 ADAPTATION = 0.1
+# Share of the corrections that adapts, if nothing else is said.
+SHARE_ADAPTING = 0.5
 # Number of fits of coordinates and jumps, over the half of the steps that adapts, and fewest steps
 # from one to the next.
 NUM_FITS = 10
@@ -54,11 +56,11 @@ class Corrections(AbstractStage):
     twenty have sizes that follow the local scale of the target (`local_steps`), and every tenth
     step is a jump, which can lead to another mode (`jumps`).
 
-    Coordinates, jumps and ε adapt over the first half of the corrections, and particles that are
-    stray or stuck are replaced by others (`adaptation`). With two to eight particles per
-    dimension, coordinates are fitted to up to five states of each chain. In the second half nothing
-    adapts, so that the target is kept exactly, and the states at regular intervals are draws
-    (`kept_steps`).
+    Coordinates, jumps and ε adapt over the first part of the corrections, half of them if nothing
+    else is said, and particles that are stray or stuck are replaced by others (`adaptation`). With
+    two to eight particles per dimension, coordinates are fitted to up to five states of each chain.
+    In the second part nothing adapts, so that the target is kept exactly, and the states at regular
+    intervals are draws (`kept_steps`).
 
     Arguments:
         coordinates: the coordinates of the flow.
@@ -68,6 +70,7 @@ class Corrections(AbstractStage):
         log_size: log ε to begin with.
         modes: separate modes, if some are known; every second jump then shifts particles between
             them (`modes`).
+        adapting: share of the corrections that adapts.
     """
 
     coordinates: AbstractCoordinates
@@ -76,6 +79,7 @@ class Corrections(AbstractStage):
     num_steps: Int[Array, ""] = eqx.field(converter=jnp.asarray)
     log_size: Float[Array, ""] = eqx.field(converter=jnp.asarray)
     modes: Modes | None = None
+    adapting: Float[Array, ""] = eqx.field(converter=jnp.asarray, default=SHARE_ADAPTING)
 
     @classmethod
     def of(
@@ -86,10 +90,11 @@ class Corrections(AbstractStage):
         num_steps: Int[Array, ""] | int,
         particles: Float[Array, "n d"],
         modes: Modes | None = None,
+        adapting: float = SHARE_ADAPTING,
     ) -> "Corrections":
         """Corrections of these particles, with a step size for unit spread."""
         size = np.asarray(0.5 * particles.shape[1] ** -0.25, particles.dtype)
-        return cls(coordinates, memory, first_step, num_steps, np.log(size), modes)
+        return cls(coordinates, memory, first_step, num_steps, np.log(size), modes, adapting)
 
     def init_gradients(self, num_particles):
         """One gradient per particle."""
@@ -105,13 +110,13 @@ class Corrections(AbstractStage):
 
     def is_adapting(self, step: Any) -> Any:
         """Whether the step after `step` still adapts; of an array of steps, which of them do."""
-        return 2 * (step - self.first_step) < self.num_steps
+        return step - self.first_step < self.adapting * self.num_steps
 
     def is_due(self, state, step):
         """At regular intervals while the stage adapts; not at once, since `init` does it, too."""
         del state
         # Operators only, since `step` and the fields may be NumPy arrays, on the host.
-        number, every = step - self.first_step, self.num_steps // (2 * NUM_FITS)
+        number, every = step - self.first_step, self.adapting * self.num_steps // NUM_FITS
         every = every + (every < LEAST_BETWEEN_FITS) * (LEAST_BETWEEN_FITS - every)
         return self.is_adapting(step) & (number % every == 0) & (number > 0)
 
@@ -132,8 +137,7 @@ class Corrections(AbstractStage):
 
     def kept_steps(self, num_particles, dim):
         """At most `MOST_KEPT` steps, evenly spaced over the part that does not adapt."""
-        length = int(self.num_steps)
-        window = length - length // 2
+        window = int(self.num_steps) - int(float(self.adapting) * int(self.num_steps))
         most = max(min(MOST_KEPT, MOST_NUMBERS // (2 * num_particles * dim)), 1)
         every = max(-(-window // most), 1)
         return range(self.end - (window - 1) // every * every, self.end + 1, every)
@@ -191,7 +195,7 @@ def _adapted(
     """Chains that start from these particles, in coordinates adapted to them."""
     found = found.masked()
     # At first the chains still move away from where the flow has left them.
-    is_late = 4 * (step - stage.first_step) > stage.num_steps
+    is_late = 2 * (step - stage.first_step) > stage.adapting * stage.num_steps
     past = jax.tree.map(
         lambda new, old: jnp.where(is_late, old, new), Snapshots.of(particles, found.scores), past
     )

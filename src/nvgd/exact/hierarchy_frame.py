@@ -1,21 +1,22 @@
-"""Coordinates for hierarchical models, in which one coordinate sets the precision of others.
+"""Coordinates for hierarchical models, in which few coordinates set the precision of others.
 
-Let t be one coordinate, such as the log of a scale τ, and w the others. If data and prior are
+Let t₁, t₂, … be some coordinates, such as logs of scales, and w the others. If data and prior are
 normal given t, the scores are linear in w,
 
-    ∇log p(w | t) = −eᵏᵗ (Aw − a) − (Bw − b),
+    ∇log p(w | t) = −Σᵢ eᵏⁱᵗⁱ (Aᵢw − aᵢ) − (Bw − b),
 
-with a k that is known: −2 for effects of variance τ² in centred form; 2 if the effects are divided
-by τ; ±1 if t is the log of a variance or precision. A regression of the scores on (eᵏᵗw, eᵏᵗ, w, 1)
-tells A, B, a and b without noise, at particles of any distribution. A basis V in which both
-matrices are diagonal, with VᵀAV = D and Vᵀ(A + B)V = I, makes the density normal:
+with kᵢ that are known: −2 for effects of variance τ² in centred form; 2 if the effects are divided
+by τ; ±1 if t is the log of a variance or precision. A regression of the scores on (eᵏⁱᵗⁱw, eᵏⁱᵗⁱ)
+and (w, 1) tells Aᵢ, B, aᵢ and b without noise, at particles of any distribution. A basis V in which
+all matrices are diagonal, with VᵀAᵢV = Dᵢ and Vᵀ(ΣAᵢ + B)V = I, makes the density normal:
 
-    w = V y,   y = (eᵏᵗVᵀa + Vᵀb)/π + z/√π,   π = eᵏᵗD + I − D.
+    w = V y,   y = (Σᵢ eᵏⁱᵗⁱVᵀaᵢ + Vᵀb)/π + z/√π,   π = 1 + Σᵢ (eᵏⁱᵗⁱ − 1) Dᵢ.
 
 So correlations, scales and means are those that the model has at every t, however far from the
 particles: a correlation of the bulk vanishes in the neck of a funnel, and the width of the neck
-becomes proportional to τ. Where likelihoods are not normal, this is an approximation, which is used
-if scores are closer to a normal density's in it.
+becomes proportional to τ. For one t there is always such a basis; for more, the one that comes
+closest is taken. Where this, or a likelihood that is not normal, makes the result an approximation,
+it is used if scores are closer to a normal density's in it.
 """
 
 from typing import Any, ClassVar, Literal
@@ -35,8 +36,9 @@ from nvgd.flow.coordinates.base import (
     ComposedFrame,
 )
 
-# Values of k.
+# Values of k, and the largest number of t.
 RATES = (-2.0, -1.0, 1.0, 2.0)
+MOST_SCALES = 2
 # The precisions are constant where |kt| exceeds this number.
 REACH = 16.0
 # Ridge penalty, relative to the mean square of each feature, and rows per dimension.
@@ -48,9 +50,11 @@ MOST_DIMENSIONS = 128
 SMALL, LEAST = 0.02, 0.05
 # The other share 1 − D is at least this number.
 LEAST_REST = 1e-3
-# These coordinates replace others only if their misfit is lower by this margin.
+# These coordinates replace others, and use another t, only if their misfit is lower by this margin.
 MARGIN = 0.03
 NUM_REWEIGHTINGS = 4
+# Combinations of the matrices whose eigenvectors are tried as their common basis.
+NUM_COMBINATIONS = 16
 TINY = 1e-12
 
 Matrix = NDArray[np.floating]
@@ -63,17 +67,17 @@ class HierarchyFrame(AbstractFrame):
 
     Arguments:
         centre, basis, inverse: μ, M and M⁻¹.
-        rate: k.
+        rates: k.
         shares: D.
-        pulls: Vᵀa and Vᵀb.
+        pulls: Vᵀa and, in the last row, Vᵀb.
     """
 
     centre: Float[Numbers, " d"]
     basis: Float[Numbers, "d d"]
     inverse: Float[Numbers, "d d"]
-    rate: Float[Numbers, ""]
-    shares: Float[Numbers, " e"]
-    pulls: Float[Numbers, "2 e"]
+    rates: Float[Numbers, " m"]
+    shares: Float[Numbers, "m e"]
+    pulls: Float[Numbers, "m+1 e"]
 
     def express(self, particles, scores):
         """(t, z), and the score of their density."""
@@ -81,35 +85,38 @@ class HierarchyFrame(AbstractFrame):
 
     def express_with(self, xp: Any, particles: Any, scores: Any) -> tuple[Any, Any]:
         """`express` with NumPy or JAX, the module `xp`."""
+        num = len(self.rates)
         turned, turned_scores = (particles - self.centre) @ self.inverse.T, scores @ self.basis
-        t, others = turned[:, 0], turned_scores[:, 1:]
+        t, others = turned[:, :num], turned_scores[:, num:]
         growth, precisions, means = self._given(xp, t)
-        z, scores_z = (turned[:, 1:] - means) * precisions**0.5, others / precisions**0.5
+        z, scores_z = (turned[:, num:] - means) * precisions**0.5, others / precisions**0.5
         # Derivatives of the means and the log scales by t, and that of the log determinant.
-        slopes = self.rate * growth * (abs(self.rate * t) < REACH)[:, None] / precisions
-        by_mean = others * (self.pulls[0] - means * self.shares)
-        by_scale = -0.5 * (scores_z * z + 1) * self.shares
-        along = turned_scores[:, 0] + xp.sum(slopes * (by_mean + by_scale), axis=1)
+        by_mean = others / precisions
+        by_scale = -by_mean * means - 0.5 * (scores_z * z + 1) / precisions
+        slopes = self.rates * growth * (abs(self.rates * t) < REACH)
+        along = slopes * (by_mean @ self.pulls[:-1].T + by_scale @ self.shares.T)
         return (
-            xp.concatenate([t[:, None], z], axis=1),
-            xp.concatenate([along[:, None], scores_z], axis=1),
+            xp.concatenate([t, z], axis=1),
+            xp.concatenate([turned_scores[:, :num] + along, scores_z], axis=1),
         )
 
     def restore(self, expressed):
         """x from (t, z)."""
-        _, precisions, means = self._given(jnp, expressed[:, 0])
-        y = means + expressed[:, 1:] / precisions**0.5
-        return self.centre + jnp.concatenate([expressed[:, :1], y], axis=1) @ self.basis.T
+        t, z = expressed[:, : len(self.rates)], expressed[:, len(self.rates) :]
+        _, precisions, means = self._given(jnp, t)
+        y = means + z / precisions**0.5
+        return self.centre + jnp.concatenate([t, y], axis=1) @ self.basis.T
 
     def log_volumes(self, expressed):
         """−½ Σ log π."""
-        return -0.5 * jnp.sum(jnp.log(self._given(jnp, expressed[:, 0])[1]), axis=1)
+        _, precisions, _ = self._given(jnp, expressed[:, : len(self.rates)])
+        return -0.5 * jnp.sum(jnp.log(precisions), axis=1)
 
     def _given(self, xp: Any, t: Any) -> tuple[Any, Any, Any]:
         """eᵏᵗ, precisions and means."""
-        growth = xp.exp(xp.clip(self.rate * t, -REACH, REACH))[:, None]
-        precisions = growth * self.shares + 1 - self.shares
-        return growth, precisions, (growth * self.pulls[0] + self.pulls[1]) / precisions
+        growth = xp.exp(xp.clip(self.rates * t, -REACH, REACH))
+        precisions = growth @ self.shares + 1 - self.shares.sum(axis=0)
+        return growth, precisions, (growth @ self.pulls[:-1] + self.pulls[-1]) / precisions
 
 
 class Hierarchical(AbstractCoordinates[HierarchyFrame]):
@@ -123,7 +130,7 @@ class Hierarchical(AbstractCoordinates[HierarchyFrame]):
         dim, dtype = particles.shape[1], particles.dtype
         zeros, eye = jnp.zeros(dim, dtype), jnp.eye(dim, dtype=dtype)
         pulls = jnp.zeros((2, dim - 1), dtype)
-        return HierarchyFrame(zeros, eye, eye, zeros[0], zeros[1:], pulls)
+        return HierarchyFrame(zeros, eye, eye, zeros[:1], pulls[:1], pulls)
 
     def fit(self, particles, scores, state):
         """Fit the scatter."""
@@ -154,29 +161,44 @@ def find_hierarchy(
         return None
     lower, centre, upper = np.quantile(x, (0.25, 0.5, 0.75), axis=0)
     unit = np.where(upper > lower, (upper - lower) / 1.349, 1.0)
-    standard, s_standard = (x - centre) / unit, s * unit
-    axis = _axis(standard, s_standard)
-    order = np.r_[axis, np.delete(np.arange(dim), axis)]
-    standard, s_standard = standard[:, order], s_standard[:, order]
-    rates = [rate * unit[axis] for rate in RATES]
     try:
-        misfits = [
-            _misfit(_fit(rate, standard[::2], s_standard[::2]), standard[1::2], s_standard[1::2])
-            for rate in rates
-        ]
-        best = int(np.argmin(misfits))
-        if not misfits[best] < limit:
-            return None
-        found = _fit(rates[best], standard, s_standard)
+        found = _fitted((x - centre) / unit, s * unit, unit, limit)
     except np.linalg.LinAlgError:
         return None
-    # From the standardised coordinates in this order to the original ones.
-    mixed, back = np.zeros_like(found.basis), np.zeros_like(found.basis)
-    mixed[order], back[:, order] = found.basis, found.inverse
+    if found is None:
+        return None
+    # From the standardised coordinates to the original ones.
     frame = HierarchyFrame(
-        centre, unit[:, None] * mixed, back / unit, found.rate, found.shares, found.pulls
+        centre,
+        unit[:, None] * found.basis,
+        found.inverse / unit,
+        found.rates,
+        found.shares,
+        found.pulls,
     )
     return jax.tree.map(lambda leaf: np.asarray(leaf, positions.dtype), frame)
+
+
+def _fitted(x: Matrix, s: Matrix, unit: Matrix, limit: float) -> HierarchyFrame | None:
+    """The frame with as many t as lower the misfit at rows that were left out."""
+    scales: list[tuple[int, float]] = []
+    found = None
+    # Two may be below the limit where each alone is not.
+    for _ in range(MOST_SCALES):
+        scales = [*scales, (_axis(x, s, [axis for axis, _ in scales]), 0.0)]
+        misfit = np.inf
+        # A new t changes which k is best for the one before.
+        for index in reversed(range(len(scales))):
+            axis, _ = scales[index]
+            tried = [
+                [*scales[:index], (axis, rate * unit[axis]), *scales[index + 1 :]] for rate in RATES
+            ]
+            misfits = [_misfit(_fit(each, x[::2], s[::2]), x[1::2], s[1::2]) for each in tried]
+            best = int(np.argmin(misfits))
+            scales, misfit = tried[best], misfits[best]
+        if misfit < limit:
+            found, limit = scales, misfit - MARGIN
+    return _fit(found, x, s) if found else None
 
 
 def normal_misfit(expressed: Matrix, scores: Matrix) -> float:
@@ -185,46 +207,76 @@ def normal_misfit(expressed: Matrix, scores: Matrix) -> float:
     return float(np.mean(np.log1p(excess)))
 
 
-def _axis(x: Matrix, s: Matrix) -> int:
-    """The coordinate with which the sizes of the other scores correlate most."""
+def _axis(x: Matrix, s: Matrix, known: list[int]) -> int:
+    """The coordinate with which the sizes of the scores correlate most, given those that are known.
+
+    Only scores of other coordinates count.
+    """
     positions, logs = np.clip(x, -3.0, 3.0), np.log(np.abs(s) + TINY)
     logs = np.maximum(logs, np.median(logs, axis=0) - 3.0)
+    given = positions[:, known]
+    given = np.concatenate([np.ones((len(x), 1)), given, given**2], axis=1)
+    logs = logs - given @ np.linalg.lstsq(given, logs)[0]
     positions, logs = (
         (values - values.mean(axis=0)) / (values.std(axis=0) + TINY) for values in (positions, logs)
     )
     correlations = positions.T @ logs / len(x)
     np.fill_diagonal(correlations, 0.0)
+    correlations[known] = 0.0
     return int(np.argmax(np.sum(correlations**2, axis=1)))
 
 
-def _fit(rate: float, x: Matrix, s: Matrix) -> HierarchyFrame:
-    """The frame for a given k, where t is the first coordinate."""
-    t, w, scores = x[:, 0], x[:, 1:], s[:, 1:]
-    dim = w.shape[1]
-    growth = np.exp(np.clip(rate * t, -REACH, REACH))[:, None]
-    rows = np.concatenate([w, np.ones_like(t)[:, None]], axis=1)
-    features = np.concatenate([growth * rows, rows], axis=1)
+def _fit(scales: list[tuple[int, float]], x: Matrix, s: Matrix) -> HierarchyFrame:
+    """The frame for some t, as their coordinates and k."""
+    axes, rates = [axis for axis, _ in scales], np.array([rate for _, rate in scales])
+    num, others = len(axes), np.delete(np.arange(x.shape[1]), axes)
+    t, w, scores = x[:, axes], x[:, others], s[:, others]
+    dim = len(others)
+    growth = np.exp(np.clip(rates * t, -REACH, REACH))
+    rows = np.concatenate([w, np.ones((len(w), 1))], axis=1)
+    features = np.concatenate([*(factor[:, None] * rows for factor in growth.T), rows], axis=1)
+    total = 1 + growth.sum(axis=1, keepdims=True)
     fit = np.zeros((features.shape[1], dim))
     for _ in range(NUM_REWEIGHTINGS):
         # Errors grow with the precision, and rows that are far off hardly count.
         residuals = scores - features @ fit
-        errors = residuals**2 / (1 + growth)
+        errors = residuals**2 / total
         errors = np.mean(errors / (np.median(errors, axis=0) + TINY), axis=1, keepdims=True)
-        weighted = features / ((1 + growth) * (1 + errors / np.median(errors)))
+        weighted = features / (total * (1 + errors / np.median(errors)))
         gram = weighted.T @ features
         gram += np.diag(RIDGE * np.diag(gram) + TINY)
         fit += np.linalg.solve(gram, weighted.T @ residuals)
-    (*changing, pull), (*constant, constant_pull) = fit.reshape(2, dim + 1, dim)
-    changing, constant = (-(np.array(half) + np.array(half).T) / 2 for half in (changing, constant))
-    values, vectors = np.linalg.eigh(changing + constant)
+    parts = fit.reshape(num + 1, dim + 1, dim)
+    pulls, matrices = parts[:, -1], -(parts[:, :-1] + parts[:, :-1].swapaxes(1, 2)) / 2
+    values, vectors = np.linalg.eigh(matrices.sum(axis=0))
     white = vectors / np.sqrt(np.maximum(values, LEAST))
-    shares, turn = np.linalg.eigh(white.T @ changing @ white)
-    shares = np.where(shares < SMALL, 0.0, np.minimum(shares, 1 - LEAST_REST))
+    turn, shares = _common_basis(white.T @ matrices[:-1] @ white)
+    shares = np.where(shares < SMALL, 0.0, shares)
+    shares *= np.minimum(1.0, (1 - LEAST_REST) / np.maximum(shares.sum(axis=0), TINY))
     local = white @ turn
-    basis, inverse = np.eye(dim + 1), np.eye(dim + 1)
-    basis[1:, 1:], inverse[1:, 1:] = local, np.linalg.inv(local)
-    pulls = np.stack([np.where(shares > 0, pull @ local, 0.0), constant_pull @ local])
-    return HierarchyFrame(np.zeros(dim + 1), basis, inverse, np.asarray(rate), shares, pulls)
+    pulls = pulls @ local
+    pulls[:-1] *= shares > 0
+    basis, inverse = np.zeros((2, dim + num, dim + num))
+    basis[axes, range(num)] = inverse[range(num), axes] = 1.0
+    basis[others, num:], inverse[num:, others] = local, np.linalg.inv(local)
+    return HierarchyFrame(np.zeros(dim + num), basis, inverse, rates, shares, pulls)
+
+
+def _common_basis(matrices: NDArray[np.floating]) -> tuple[Matrix, Matrix]:
+    """A rotation in which symmetric matrices are nearly diagonal, and their diagonals.
+
+    Matrices with a common basis have it in common with almost all of their combinations; of a few
+    random ones, that which leaves least off the diagonals is taken.
+    """
+    rng = np.random.default_rng(0)
+    best, found = -np.inf, None
+    for weights in rng.normal(size=(NUM_COMBINATIONS if len(matrices) > 1 else 1, len(matrices))):
+        _, turn = np.linalg.eigh(np.tensordot(weights, matrices, 1))
+        diagonals = np.einsum("ij,mik,kj->mj", turn, matrices, turn, optimize=True)
+        if np.sum(diagonals**2) > best:
+            best, found = np.sum(diagonals**2), (turn, diagonals)
+    assert found is not None
+    return found
 
 
 def _misfit(frame: HierarchyFrame, x: Matrix, s: Matrix) -> float:

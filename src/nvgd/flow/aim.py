@@ -142,6 +142,8 @@ class Aim(NamedTuple):
     frame: AbstractFrame
     view: TargetView
     """The target in the frame's coordinates."""
+    without_repulsion: Float[Array, "n d"] | None = None
+    """Velocities without the approximation of −∇log q, if noise may replace it."""
 
 
 def check_batches(target: Target, who: str, num_parts: int = 1) -> None:

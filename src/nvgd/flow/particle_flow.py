@@ -180,6 +180,7 @@ class ParticleFlow(AbstractStage):
             fit.field,
             frame,
             view,
+            fit.without_repulsion,
         )
         return Aimed(aim, state.coordinates, fit.state, fit.diagnostics)
 

@@ -193,27 +193,33 @@ def _draw_panel(
     if is_shared:
         axes.tick_params(labelleft=False)
     else:
-        _set_scale(axes, curve.values, kind)
+        _set_scale(axes, curve, kind)
         axes.set_ylabel(label, fontsize=7 if narrow else 8)
-    steps, values = curve.within(stage)
-    window = -(-len(values) // NUM_SMOOTH)
-    if window < 4:
-        axes.plot(steps, values, color=colour, linewidth=1.3)
+    part = curve.within(stage)
+    smooth = _smooth(part)
+    if smooth is part:
+        axes.plot(*part, color=colour, linewidth=1.3)
     else:
-        axes.plot(steps, values, color=colour, linewidth=0.6, alpha=0.3)
-        whole = len(values) // window * window
-        middles, smooth = (
-            np.median(part[:whole].reshape(-1, window), axis=1) for part in (steps, values)
-        )
-        axes.plot(middles, smooth, color=colour, linewidth=1.5)
+        axes.plot(*part, color=colour, linewidth=0.6, alpha=0.3)
+        axes.plot(*smooth, color=colour, linewidth=1.5)
     axes.set_xlim(stage.start, stage.end)
     axes.xaxis.set_major_locator(MaxNLocator(3 if narrow else 5, integer=True))
     axes.tick_params(labelsize=7)
     axes.spines[["top", "right"]].set_visible(False)
 
 
-def _set_scale(axes: Axes, values: Float[np.ndarray, " k"], kind: str) -> None:
+def _smooth(curve: Curve) -> Curve:
+    """Running medians; the curve itself if it has few points."""
+    window = -(-len(curve.values) // NUM_SMOOTH)
+    if window < 4:
+        return curve
+    whole = len(curve.values) // window * window
+    return Curve(*(np.median(part[:whole].reshape(-1, window), axis=1) for part in curve))
+
+
+def _set_scale(axes: Axes, curve: Curve, kind: str) -> None:
     """Choose a scale on which both the start and the end of the run are visible."""
+    values = curve.values
     low, high = float(values.min()), float(values.max())
     late = values[len(values) // 2 :]
     noise = float(np.subtract(*np.quantile(late, (0.9, 0.1))))
@@ -227,10 +233,12 @@ def _set_scale(axes: Axes, values: Float[np.ndarray, " k"], kind: str) -> None:
         # Steps at which nothing moved leave a gap.
         axes.set_yscale("log", nonpositive="mask")
     elif kind == "signed" and falls_far:
-        _set_symlog(axes, low, high, noise)
+        smooth = _smooth(curve).values
+        _set_symlog(axes, min(float(smooth.min()), 0.0), float(smooth.max()), noise)
     elif kind == "level" and falls_far and noise > 0:
-        # The start is far from the rest of the curve: fit the axis to the rest.
-        floor, top = np.quantile(values[len(values) // 50 :], (0.0, 1.0))
+        # The start, or single steps, are far from the rest of the curve: fit the axis to the rest.
+        rest = _smooth(Curve(*(part[len(values) // 50 :] for part in curve))).values
+        floor, top = float(rest.min()), float(rest.max())
         margin = 0.06 * (top - floor)
         axes.set_ylim(floor - margin, top + margin)
     else:
@@ -241,6 +249,7 @@ def _set_symlog(axes: Axes, low: float, high: float, noise: float) -> None:
     """Linear within the noise of the run's end, logarithmic beyond, with few ticks."""
     unit = 10.0 ** np.ceil(np.log10(max(noise, np.finfo(np.float32).tiny)))
     axes.set_yscale("symlog", linthresh=unit, linscale=0.7)
+    axes.set_ylim(2 * low - 0.5 * unit, 2 * high + 0.5 * unit)
     ticks = [0.0]
     for sign, end in ((1, high), (-1, -low)):
         decades = np.arange(np.log10(unit), np.log10(max(end, unit)) + 1e-9)

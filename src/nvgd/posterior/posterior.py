@@ -18,12 +18,14 @@ from nvgd._support.errors import (
     check_names,
     check_seed,
 )
+from nvgd.posterior.diagnostics.data_used import data_used
 from nvgd.posterior.diagnostics.diagnose import diagnose
 from nvgd.posterior.diagnostics.diagnosis import Diagnosis
 from nvgd.posterior.expectations import Expectation, expectation
 from nvgd.posterior.record import RunRecord
 from nvgd.posterior.saving import save
 from nvgd.posterior.summary import Summary, independent_groups, scalar_names, summarise
+from nvgd.targets.row_passes import faulty_row
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -117,7 +119,8 @@ class Posterior(RunRecord):
         "diverged" or "improper". It is based on R-hat of the chains, if corrections ran, and on the
         scores of the draws from all data: identities that hold under the target, the Stein
         discrepancy of a witness on held-out draws, and the kernelised Stein discrepancy
-        (`docs/how-it-works/diagnosis.md` says what they can and cannot detect).
+        (`docs/how-it-works/diagnosis.md` says what they can and cannot detect). With minibatches,
+        it says which rows the log density came from, and which it reads itself.
 
         Arguments:
             num_replicates: number of further runs, of the same length but from other initial
@@ -139,7 +142,7 @@ class Posterior(RunRecord):
             self.draws,
             self.history,
             status=self.status,
-            notes=self.notes,
+            notes=(*self.notes, *self._data_used()),
             num_kept=self.num_kept,
             num_steps=self.num_steps,
             method=self.method,
@@ -147,7 +150,15 @@ class Posterior(RunRecord):
             labels=self.labels,
             replicates=replicates,
             density_error=self.density_error,
+            faulty_row=self._faulty_row,
         )
+
+    def _faulty_row(self) -> int | None:
+        return None if self.target is None else faulty_row(self.target, self.particles[0])
+
+    def _data_used(self) -> tuple[str, ...]:
+        has_chains = self.chains is not None
+        return data_used(self.target, self.history, len(self.particles), has_chains=has_chains)
 
     def _coordinate_names(self) -> Sequence[str]:
         """Names of the flat position's coordinates, labelled where a draw has the same name."""

@@ -9,7 +9,7 @@ from typing import TypeVar
 import jax
 
 from nvgd._support.errors import InputError
-from nvgd.posterior.diagnostics.verdict import INTERRUPTED, RAISED
+from nvgd.posterior.diagnostics.verdict import FAULTY_ROW, INTERRUPTED, RAISED
 
 # What JAX raises for an error in a callback.
 CALLBACK_ERRORS = (jax.errors.JaxRuntimeError, ValueError)
@@ -42,6 +42,14 @@ def not_finite(step: int, num_faulty: int, num_particles: int, last_good: int) -
         f"{num_particles} particles; the particles of step {last_good} are returned. Try a smaller "
         "step size, check the log density far from its mode, or write it in unconstrained "
         "coordinates (log of a scale, logit of a probability)."
+    )
+
+
+def faulty_row(step: int, row: int, last_good: int) -> str:
+    """The log likelihood of a row is not finite."""
+    return (
+        f"stopped at step {step}: {FAULTY_ROW} {row}; the particles of step {last_good} are "
+        "returned. Look for missing or impossible values there, and leave such rows out."
     )
 
 

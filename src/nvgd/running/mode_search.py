@@ -4,6 +4,10 @@ Climbs from the particles and from starts of several widths end at peaks. Peaks 
 between them are separate modes. A mode that no particle climbs to gets particles if a normal
 approximation gives it a share of the mass. How many is not important: the corrections shift
 particles between the modes, and so find the weights.
+
+In many dimensions, a wide mode close to a narrow one has no peak of its own: its mass lies on a
+shell, inside of which the narrow one is higher everywhere. All climbs lead to the narrow one then,
+but the particles are not around its peak. A normal density is fitted to their scores.
 """
 
 from typing import NamedTuple
@@ -33,6 +37,9 @@ MOST_EVALUATIONS = 40, 20
 MOST_MODES = 6
 # Largest gain of a Newton step from a peak, in nats.
 LARGEST_GAIN = 0.5
+# Particles do not belong to a normal mode if their distance from its peak, or the median of their
+# log densities, is so many standard deviations away from what it would be there.
+FAR, FAR_BELOW = 4.0, 2.0
 # Smallest share of the mass that counts, and smallest number of particles that a mode gets.
 SMALLEST_SHARE = 0.01
 FEWEST_ADDED = 8
@@ -102,9 +109,13 @@ def search_modes(
     positions, logs = _climbed(batches, here, is_particle, np.asarray(starts, np.float64), key)
     apart = _told_apart(batches, positions, logs)
     peaks, modes = [], None
-    for members in apart if len(apart) > 1 else ():
-        peak = root @ positions[members[np.argmax(logs[members])]]
-        peaks.append(_peak(target, peak, bool(is_particle[members].any())))
+    for members in apart:
+        best = members[np.argmax(logs[members])]
+        place, is_held = root @ positions[best], bool(is_particle[members].any())
+        if len(apart) > 1:
+            peaks.append(_peak(target, place, num, is_held))
+        else:
+            peaks += _inside_and_around(target, batches, here, place, float(logs[best]))
     peaks = [peak for peak in peaks if peak is not None]
     if peaks:
         known = [peak.log_mass for peak in peaks if peak.is_held]
@@ -179,11 +190,18 @@ def _told_apart(
     return modes
 
 
-def _peak(target: Target, position: Float[np.ndarray, " d"], is_held: bool) -> _Peak | None:
-    """The normal approximation at a peak; None if the log density is not rounded there."""
+def _peak(
+    target: Target, position: Float[np.ndarray, " d"], num: int, is_held: bool
+) -> _Peak | None:
+    """The normal approximation at a peak; None if the log density is not rounded there.
+
+    Arguments:
+        num: number of particles; the program that evaluates as many positions is compiled already.
+    """
     at = jnp.asarray(position, jnp.result_type(float))
     curvature = target.curvature_on_all_data(at, jnp.eye(len(position), dtype=at.dtype))
-    log_density, score = (np.asarray(x, np.float64) for x in target.on_all_data_at(at))
+    found = evaluate(target, jax.device_put(np.tile(np.asarray(at), (num, 1))))
+    log_density, score = (np.asarray(x, np.float64)[0] for x in found)
     if not np.isfinite(curvature).all():
         return None
     precisions, axes = np.linalg.eigh((curvature + curvature.T) / 2)
@@ -195,6 +213,55 @@ def _peak(target: Target, position: Float[np.ndarray, " d"], is_held: bool) -> _
     root = axes / np.sqrt(precisions)
     log_mass = float(log_density) - 0.5 * float(np.sum(np.log(precisions)))
     return _Peak(position + root @ newton, root, log_mass, is_held)
+
+
+def _inside_and_around(
+    target: Target,
+    batches: _Batches,
+    particles: Float[np.ndarray, "n d"],
+    place: Float[np.ndarray, " d"],
+    highest: float,
+) -> list[_Peak]:
+    """A narrow mode at the only peak, and the wide one that most particles are in; often none.
+
+    Arguments:
+        place, highest: the peak, and its log density.
+    """
+    dim = len(place)
+    inside = np.linalg.solve(batches.root, particles.T).T
+    logs, scores = batches(inside)
+    # The log density of a normal mode falls by half of a χ² variable.
+    if highest - np.median(logs) < 0.5 * dim + FAR_BELOW * np.sqrt(0.5 * dim):
+        return []
+    peak = _peak(target, place, len(particles), is_held=False)
+    if peak is None:
+        return []
+    offsets = np.linalg.solve(peak.root, (particles - peak.position).T)
+    is_around = np.sum(offsets**2, axis=0) > dim + FAR * np.sqrt(2 * dim)
+    wide = _around(batches, inside[is_around], logs[is_around], scores[is_around])
+    return [] if wide is None else [peak._replace(is_held=not is_around.all()), wide]
+
+
+def _around(
+    batches: _Batches,
+    inside: Float[np.ndarray, "n d"],
+    logs: Float[np.ndarray, " n"],
+    scores: Float[np.ndarray, "n d"],
+) -> _Peak | None:
+    """The normal density whose scores, −A(u − c), are closest to those of these particles."""
+    num, dim = inside.shape
+    if num < 2 * dim:
+        return None
+    fit = np.linalg.lstsq(np.column_stack([inside, np.ones(num)]), scores)[0]
+    precisions, axes = np.linalg.eigh(-(fit[:-1] + fit[:-1].T) / 2)
+    if precisions[0] <= 1e-6 * precisions[-1]:
+        return None
+    root = axes / np.sqrt(precisions)
+    centre = root @ (root.T @ fit[-1])
+    squares = np.sum(np.linalg.solve(root, (inside - centre).T) ** 2, axis=0)
+    log_volume = float(np.sum(np.log(np.diag(batches.root))) - 0.5 * np.sum(np.log(precisions)))
+    log_mass = float(np.median(logs + 0.5 * squares)) + log_volume
+    return _Peak(batches.root @ centre, batches.root @ root, log_mass, is_held=True)
 
 
 def _root_of_covariance(particles: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "d d"]:

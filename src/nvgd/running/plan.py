@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import PRNGKeyArray
 
 from nvgd.exact.adaptation import searched
-from nvgd.exact.corrections import Corrections
+from nvgd.exact.corrections import SHARE_ADAPTING, Corrections
 from nvgd.exact.hierarchy_frame import (
     MARGIN,
     Hierarchical,
@@ -23,6 +23,7 @@ from nvgd.flow.particle_flow import ParticleFlow
 from nvgd.flow.stage import AbstractStage
 from nvgd.posterior.chains import Chains
 from nvgd.running.mode_search import search_modes
+from nvgd.targets.arrival import arrived
 from nvgd.targets.corrected_rows import Subsample
 from nvgd.targets.subsamples import MOST_BATCHES, subsample
 from nvgd.targets.target import Target
@@ -72,6 +73,11 @@ class AbstractLeg(ABC):
     @abstractmethod
     def begins(self, active: Active) -> bool:
         """Whether this leg has a stage of its own to begin, or goes on with the active one."""
+
+    def approach(self, target: Target, active: Active, seed: int) -> Active:
+        """Bring the particles nearer before this leg begins; by default, nothing is done."""
+        del target, seed
+        return active
 
     def look_ahead(self, target: Target, active: Active, seed: int) -> Subsample | None:
         """The subsample of the rows that this leg's stage uses; None by default."""
@@ -141,6 +147,7 @@ class CorrectionLeg(AbstractLeg):
     Arguments:
         most_batches, fewest_batches: largest and smallest size of the subsample, in batches.
         is_approach: whether the next leg draws another subsample, for the draws of the run.
+        adapting: share of the round that adapts.
     """
 
     kind = "corrections"
@@ -153,15 +160,24 @@ class CorrectionLeg(AbstractLeg):
         fewest_batches: int = 1,
         *,
         is_approach: bool = False,
+        adapting: float = SHARE_ADAPTING,
     ):
         self.until_step, self._most_batches = until_step, most_batches
-        self.is_approach = is_approach
+        self.is_approach, self.adapting = is_approach, adapting
         self._fewest_batches = fewest_batches
         self._coordinates = flow.coordinates
 
     def begins(self, active):
         """After the flow, and after an earlier round."""
         return active.kind != self.kind or int(active.state.step) >= cast(Any, active.stage).end
+
+    def approach(self, target, active, seed):
+        """Newton steps of the ensemble after a flow on minibatches."""
+        if not target.is_noisy or active.kind == self.kind:
+            return active
+        particles = active.stage.finish(target, active.state)
+        state = active.state._replace(particles=arrived(target, particles, seed))
+        return active._replace(state=state)
 
     def look_ahead(self, target, active, seed):
         """A new subsample at the beginning of a round."""
@@ -206,7 +222,9 @@ class CorrectionLeg(AbstractLeg):
                 coordinates = Hierarchical()
             else:
                 memory = searched(coordinates, state.particles, state.scores, earlier.memory)
-            stage = Corrections(coordinates, memory, step, num_steps, state.log_size, active.modes)
+            stage = Corrections(
+                coordinates, memory, step, num_steps, state.log_size, active.modes, self.adapting
+            )
         else:
             memory = active.state.coordinates
             if target.is_noisy:
@@ -215,7 +233,9 @@ class CorrectionLeg(AbstractLeg):
             coordinates = self._coordinates
             if active.hierarchy is not None:
                 coordinates, memory = Hierarchical(), active.hierarchy
-            stage = Corrections.of(coordinates, memory, step, num_steps, particles, active.modes)
+            stage = Corrections.of(
+                coordinates, memory, step, num_steps, particles, active.modes, self.adapting
+            )
         begun = Active(self.kind, stage, None, subsample, active.modes, active.hierarchy)
         return begun._replace(state=stage.init(begun.target(target), particles, key=key))
 

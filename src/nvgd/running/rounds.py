@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from nvgd.exact.corrections import SHARE_ADAPTING
 from nvgd.flow.particle_flow import ParticleFlow
 from nvgd.flow.stage import StageState
 from nvgd.posterior.chains import Chains
@@ -13,7 +14,13 @@ from nvgd.posterior.diagnostics.chain_checks import LARGEST_DENSITY_ERROR
 from nvgd.posterior.diagnostics.cut_off import cut_off_tail
 from nvgd.posterior.diagnostics.mixing import measure_mixing
 from nvgd.running.history import History
-from nvgd.running.plan import APPROACH, FEWEST_FLOW_STEPS, CorrectionLeg, FlowLeg
+from nvgd.running.plan import (
+    APPROACH,
+    FEWEST_FLOW_STEPS,
+    FLOW_SHARE,
+    CorrectionLeg,
+    FlowLeg,
+)
 from nvgd.running.stopping import AbstractLength
 from nvgd.targets.subsamples import MOST_BATCHES
 from nvgd.targets.target import Target
@@ -28,6 +35,10 @@ LARGEST_DRIFT = 0.1
 # and its subsample of the rows may be GROWTH times as large: in the end, all rows.
 FIRST_ROUND = 600
 GROWTH = 4
+# A run of a fixed number of steps has this many corrections at least.
+LEAST_LEFT = 200
+# Share of a round that adapts, after one that has mixed.
+SHARE_AFTER_MIXING = 0.125
 # One more round follows if the worst R-hat is above this share of what the verdict allows.
 SHARE_FOR_END = 0.5
 # With minibatches, a run returns to its flow this often if no subsample can stand for all rows
@@ -65,15 +76,26 @@ class RoundsLength(AbstractLength):
     With minibatches, short rounds come first, until the particles have arrived, and the log density
     of a round is checked against all rows, too.
 
+    A run of a fixed number of steps has the same rounds, and the round after one that has mixed
+    takes all that is left. Unless it comes to rest, the flow takes a fifth of the steps at least,
+    and in short runs all but the last 200.
+
     Arguments:
         max_steps: the run ends here at the latest.
+        is_fixed: whether it always ends there.
     """
 
-    def __init__(self, flow: ParticleFlow, target: Target, max_steps: int):
-        self.given, self._max_steps = flow, max_steps
+    def __init__(
+        self, flow: ParticleFlow, target: Target, max_steps: int, *, is_fixed: bool = False
+    ):
+        self.given, self._max_steps, self._is_fixed = flow, max_steps, is_fixed
         self._num_approaches = int(target.is_noisy)
         self._ends: list[RoundEnd] = []
-        self._flow_end, self._num_returns = min(FEWEST_FLOW_STEPS, max_steps), 0
+        self._num_returns = 0
+        self._flow_end = FEWEST_FLOW_STEPS
+        if is_fixed:
+            most = min(FEWEST_FLOW_STEPS, max_steps - LEAST_LEFT)
+            self._flow_end = max(most, round(FLOW_SHARE * max_steps))
         self._can_end_early = not target.is_noisy and max_steps > EARLIEST_END
         self._largest_drift = LARGEST_DRIFT * math.sqrt(target.dim / 2)
         self._plan()
@@ -91,18 +113,36 @@ class RoundsLength(AbstractLength):
             rounds.append(CorrectionLeg(self.given, step, most, is_approach=True))
         for number in range(len(self._ends) + 1):
             before = self._ends[:number]
-            if self._is_over(before) or step >= self._max_steps:
+            is_over = self._is_over(before) and not self._is_fixed
+            if is_over or step >= self._max_steps:
                 break
             left, confirms = self._max_steps - step, bool(before) and before[-1].is_good
             if before and not confirms:
                 length *= 2
-            # What would be too little for another round joins this one, unless none is expected.
-            step += left if left < (1 if confirms else 3) * length else length
             # The error that was measured tells more than the one that is expected.
             num_wrong = sum(end.density_error >= 1 for end in before)
-            most = self._most_batches(number)
-            rounds.append(CorrectionLeg(self.given, step, most, GROWTH**num_wrong))
-        self.legs, self.end = (flow, *rounds), step
+            if number < len(self._ends):
+                step = self._ends[number].step
+            elif left < length * self._fewest_left(confirms):
+                step = self._max_steps
+            else:
+                step += length
+            rounds.append(
+                CorrectionLeg(
+                    self.given,
+                    step,
+                    self._most_batches(number),
+                    GROWTH**num_wrong,
+                    adapting=SHARE_AFTER_MIXING if confirms else SHARE_ADAPTING,
+                )
+            )
+        self.legs, self.end = (flow, *rounds), self._max_steps if self._is_fixed else step
+
+    def _fewest_left(self, confirms: bool) -> float:
+        """Steps that another round needs, in lengths of this one; else they join this one."""
+        if confirms:
+            return math.inf if self._is_fixed else 1.0
+        return 2.0 if self._is_fixed else 3.0
 
     @staticmethod
     def _is_over(ends: list[RoundEnd]) -> bool:
@@ -117,8 +157,8 @@ class RoundsLength(AbstractLength):
 
     @property
     def is_converged(self):
-        """Whether the chains of the last round have mixed."""
-        return self._ends[-1].is_good if self._ends else None
+        """Whether the chains of the last round have mixed; None if the length is fixed."""
+        return self._ends[-1].is_good if self._ends and not self._is_fixed else None
 
     def steps_until_next(self, step):
         """Number of steps before the flow may end, or before the next leg."""
@@ -139,7 +179,8 @@ class RoundsLength(AbstractLength):
         if step == EARLIEST_END and self._can_end_early and self._is_at_rest(history, step):
             self._flow_end = step
             self._plan()
-        if step < self.end or (self._ends and self._ends[-1].step >= step):
+        is_last = self._is_fixed and step >= self._max_steps
+        if step < self.legs[-1].until_step or is_last or self._has_seen(step):
             return
         found = chains()
         if found is None:
@@ -151,6 +192,9 @@ class RoundsLength(AbstractLength):
             excess = 1.0 if tail is not None and tail.is_alarm else excess
         self._ends.append(RoundEnd(step, excess, density_error() / LARGEST_DENSITY_ERROR))
         self._plan()
+
+    def _has_seen(self, step: int) -> bool:
+        return bool(self._ends) and self._ends[-1].step >= step
 
     def _is_at_rest(self, history: History, step: int) -> bool:
         recent = history.infos(step).log_density[-2 * WINDOW :].reshape(2, WINDOW).mean(axis=1)
@@ -186,7 +230,9 @@ class RoundsLength(AbstractLength):
         return {**ends, "flow_end": flow_end, "num_approaches": number}
 
     def restore(self, records):
-        """Restore the rounds and plan again from them."""
+        """Restore the rounds and plan again from them; a shorter run may have had none."""
+        if not records:
+            return
         columns = np.stack([records[name] for name in RoundEnd._fields], axis=1)
         self._ends = [RoundEnd(int(step), *rest) for step, *rest in columns.tolist()]
         self._flow_end = int(records["flow_end"])

@@ -26,6 +26,7 @@ from nvgd.running.run_state import RunState, first_of, padded
 from nvgd.targets.corrected_rows import Subsample
 from nvgd.targets.density_checks import leaves_behind
 from nvgd.targets.other_modes import other_modes
+from nvgd.targets.row_passes import faulty_row
 from nvgd.targets.subsamples import MOST_ROWS_AT_ONCE
 
 # Chunk lengths adapt to this duration, the interval of progress updates and of checks for Ctrl-C.
@@ -111,12 +112,13 @@ class Run(RunState):
             leg, has_arrived = leg_at(self.length.legs, step, ended.kind), False
         # This compiles: nothing has changed yet if it is interrupted.
         with self._reading():
-            subsample = leg.look_ahead(self.target, ended, step)
+            arrived = leg.approach(self.target, ended, step)
+            subsample = leg.look_ahead(self.target, arrived, step)
             misleads = has_arrived and subsample is not None and self._misleads(ended, subsample)
         if misleads:
             self._return_to_flow(step)
             return
-        searched, num_searched = self._searched(leg, ended)
+        searched, num_searched = self._searched(leg, arrived)
         begun = leg.enter(self.target, searched, subsample, self.key)
         with deferred_interrupts():
             self.ended_stages.append(StageRecord(ended.kind, step))
@@ -313,3 +315,8 @@ class Run(RunState):
         if self.thin is not None:
             del self.kept[self.num_steps // self.thin :]
         self.status = faults.not_finite(step, faulty, self._num_particles, self.num_steps)
+        if faulty < self._num_particles:
+            return
+        row = faulty_row(self.target, jnp.asarray(self.whole_previous().particles[0]))
+        if row is not None:
+            self.status = faults.faulty_row(step, row, self.num_steps)

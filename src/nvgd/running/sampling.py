@@ -288,6 +288,8 @@ def _length(
         check_count("num_steps", num_steps)
         if max_steps is not None:
             raise InputError('max_steps is for num_steps="auto": leave it out.')
+        if corrects and not target.is_noisy and num_steps >= FEWEST_FLOW_STEPS:
+            return RoundsLength(flow, target, int(num_steps), is_fixed=True)
         return FixedLength(flow, target, int(num_steps))
     max_steps = DEFAULT_MAX_STEPS if max_steps is None else max_steps
     check_count("max_steps", max_steps)

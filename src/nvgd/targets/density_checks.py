@@ -4,13 +4,15 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from nvgd.targets.climbs import has_barrier, points_between
 from nvgd.targets.row_passes import log_densities, place_of
 from nvgd.targets.target import Target
 
 # Particles at which log densities are compared.
 NUM_COMPARED = 32
-# So many particles that were left in a probable place tell of another mode.
-FEWEST_LEFT = 2
+# So many particles that were left in a probable place tell of another mode; of more than MOST_LEFT,
+# some are looked at.
+FEWEST_LEFT, MOST_LEFT = 2, 16
 
 
 def density_error(
@@ -32,7 +34,8 @@ def leaves_behind(target: Target, before: Float[Array, "n d"], after: Float[Arra
     """Whether particles have moved away from places that are as probable as where they went.
 
     A subsample with one anchor does not represent several distant modes: chains on it would all
-    gather in one of them. Takes one pass over all rows.
+    gather in one of them. Takes one pass over all rows, and another if there are such particles:
+    from those beside the same mode, the log density never falls on the way to it.
 
     Arguments:
         before, after: particles before and after they moved.
@@ -50,7 +53,16 @@ def leaves_behind(target: Target, before: Float[Array, "n d"], after: Float[Arra
         np.median(values[num:]),
         np.median(values[:num][~is_far]) if any(~is_far) else np.inf,
     ]
-    return int(np.sum(is_far & (values[:num] > min(typical)))) >= FEWEST_LEFT
+    left = np.asarray(old)[is_far & (values[:num] > min(typical))][:MOST_LEFT]
+    if len(left) < FEWEST_LEFT:
+        return False
+    centre = np.asarray(place.anchor)
+    between = points_between(left, centre)
+    ends = np.concatenate([left, centre[None], between.reshape(-1, len(centre))])
+    values = log_densities(target, jnp.asarray(ends, positions.dtype))
+    peaks, at_centre, on_the_way = np.split(values, [len(left), len(left) + 1])
+    is_apart = has_barrier(on_the_way.reshape(-1, len(left)), peaks, float(at_centre[0]))
+    return int(is_apart.sum()) >= FEWEST_LEFT
 
 
 def evenly_spaced(num_particles: int, number: int = NUM_COMPARED) -> np.ndarray:

@@ -19,6 +19,10 @@ LEAST_SHARE = 0.1
 # A sample is large enough if its error in nats is below TOLERANCE, and twice as far from the
 # anchor, where chains should not be led astray, below TOLERANCE_FAR.
 TOLERANCE, TOLERANCE_FAR = 0.1, 1.0
+# Calibration leaves at least this share of every weight.
+LEAST_SHARE_LEFT = 0.2
+# Singular values below this share of the largest are left out.
+SMALLEST_SHARE = 1e-3
 
 
 class Candidates:
@@ -56,7 +60,8 @@ class Candidates:
             self._floor = LEAST_SHARE * float(sizes.mean()) + 1e-30
         sizes = sizes + self._floor
         priorities = sizes / (1 - self._rng.random(len(sizes)))
-        block = (jax.tree.map(np.asarray, rows), at_anchor, judging.T, sizes, priorities)
+        own = (deciding.T, judging.T, sizes, priorities)
+        block = (jax.tree.map(np.asarray, rows), at_anchor, *own)
         is_kept = priorities > self._threshold
         self._parts.append(jax.tree.map(lambda leaf: leaf[is_kept], block))
         self._num_waiting += int(is_kept.sum())
@@ -74,29 +79,66 @@ class Candidates:
             self._threshold = float(joined[-1][best[-1]])
 
     def chosen(
-        self, totals: Float[np.ndarray, " k"], smallest: int, num_seen: int
+        self,
+        totals: Float[np.ndarray, " k"],
+        judged: Float[np.ndarray, " k"],
+        smallest: int,
+        num_seen: int,
     ) -> tuple[Row, float]:
         """The smallest sample whose error is tolerable, or the largest; and its error in nats.
 
         Arguments:
-            totals: sums over all rows of the remainders that judge.
+            totals, judged: sums over all rows of the remainders that decide, and of those that
+                judge.
             smallest: fewest rows to take.
             num_seen: number of rows that were added.
         """
         self._sort()
-        rows, at_anchor, judging, sizes, priorities = self._parts[0]
+        rows, at_anchor, deciding, judging, sizes, priorities = self._parts[0]
         has_all = len(sizes) == num_seen
         size = smallest
         while True:
             size = min(size, len(sizes) if has_all else len(sizes) - 1)
             threshold = priorities[size] if size < len(sizes) else 0.0
-            weights = np.maximum(1.0, threshold / sizes[:size])
-            near, far = _halves(weights @ judging[:size] - totals).std(axis=1)
+            plain = np.maximum(1.0, threshold / sizes[:size])
+            both = plain, calibrated(plain, deciding[:size], totals)
+            errors = [_halves(weights @ judging[:size] - judged).std(axis=1) for weights in both]
+            best = int(np.all(errors[1] <= errors[0]))
+            weights, (near, far) = both[best], errors[best]
             is_good = near < TOLERANCE and far < TOLERANCE_FAR
             if is_good or size >= len(sizes) - (not has_all):
                 rows = jax.tree.map(lambda leaf, size=size: leaf[:size], rows)
                 return Row(rows, weights, at_anchor[:size]), float(near)
             size *= 2
+
+
+def calibrated(
+    weights: Float[np.ndarray, " m"],
+    values: Float[np.ndarray, "m k"],
+    totals: Float[np.ndarray, " k"],
+) -> Float[np.ndarray, " m"]:
+    """Weights near the given ones with which the rows' values add up to these totals.
+
+    The weights wᵢ + (wᵢ − 1)xᵢ·λ of the regression estimator (Deville and Särndal, "Calibration
+    estimators in survey sampling", 1992). What the remainders of rows have in common is then
+    represented without error. Rows of weight one, which stand for themselves, keep it, and no
+    weight falls below LEAST_SHARE_LEFT of what it was: if one would, totals are only approached.
+
+    Arguments:
+        values: xᵢ, the values of every row.
+        totals: sums over all rows.
+    """
+    free = weights - 1
+    scales = np.sqrt(free @ values**2) + 1e-30
+    roots = np.sqrt(free)[:, None] * values / scales
+    short = (totals - weights @ values) / scales
+    # Directions in which the rows hardly differ are left out: there, rounding would decide.
+    axes, sizes, coefficients = np.linalg.svd(roots, full_matrices=False)
+    is_kept = sizes > SMALLEST_SHARE * max(sizes[0], 1e-30)
+    shares = (coefficients[is_kept] @ short) / sizes[is_kept]
+    changes = np.sqrt(free) * (axes[:, is_kept] @ shares)
+    falls = max(float(np.max(-changes / weights)), 1e-30)
+    return weights + min(1.0, (1 - LEAST_SHARE_LEFT) / falls) * changes
 
 
 def _halves(remainders: Float[np.ndarray, "k ..."]) -> Float[np.ndarray, "2 h ..."]:

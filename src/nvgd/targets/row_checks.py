@@ -47,9 +47,9 @@ def check_order(slopes: Float[np.ndarray, "m k"], batch_size: int) -> None:
     if ratio > 1.5 + LARGEST_DEVIATION * (2 / num_batches) ** 0.5:
         warnings.warn(
             DataOrderWarning(
-                "the batches of this BatchStream differ from each other: the variance of their "
-                f"mean scores is {ratio:.3g} times that of shuffled rows. Steps then follow the "
-                "order of the data: shuffle the rows before they are cut into batches."
+                "the batches of this BatchStream differ from each other more than batches of "
+                "shuffled rows do. Steps then follow the order of the data: shuffle the rows "
+                "before they are cut into batches."
             ),
             stacklevel=2,
         )

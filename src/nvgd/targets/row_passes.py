@@ -186,6 +186,23 @@ def row_values(target: Target, position: Float[Array, " d"], rows: PyTree) -> Fl
     return target.log_likelihoods(position, rows)
 
 
+def faulty_row(target: Target, position: Float[Array, " d"]) -> int | None:
+    """Number of the first row whose log likelihood is not finite at a position, if any is.
+
+    None, too, if the target does not use minibatches, or its rows cannot be read again.
+    """
+    if not target.is_noisy or not target.can_use_all_data:
+        return None
+    num_seen = 0
+    for block in all_blocks(target):
+        num = count_rows(block)
+        values = np.asarray(row_values(target, position, padded(block, np.ones(num))[0]))[:num]
+        if not np.isfinite(values).all():
+            return num_seen + int(np.argmin(np.isfinite(values)))
+        num_seen += num
+    return None
+
+
 @compiled
 def _differences(
     target: Target, positions: Float[Array, "k d"], rows: PyTree, weights: Float[Array, " rows"]

@@ -123,7 +123,7 @@ def subsample(
     # A stream may leave out the rows of an incomplete last batch.
     scale = target.num_rows / num_seen
     smallest = fewest_batches * (target.batch_size or 1)
-    rows, error = candidates.chosen(remainders[half:], smallest, num_seen)
+    rows, error = candidates.chosen(remainders[:half], remainders[half:], smallest, num_seen)
     if or_all and scale * error >= LARGEST_ERROR and target.num_rows <= MOST_ROWS_AT_ONCE:
         return _all_rows(target, place)
     own = _derivatives_of(target, place, rows)

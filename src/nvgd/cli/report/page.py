@@ -1,6 +1,6 @@
 """The report of a run: one HTML page with all results."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -10,12 +10,14 @@ from matplotlib.figure import Figure
 
 from nvgd._support.tables import html_table
 from nvgd.cli.report.document import PLAYER, embedded_image, embedded_json, resource, write_page
+from nvgd.cli.report.film import pack_film
 from nvgd.posterior.diagnostics.diagnosis import Diagnosis
 from nvgd.posterior.palette import colour_of, tint
-from nvgd.posterior.plots import MAX_PAIRS
+from nvgd.posterior.plots import MAX_PAIRS, MAX_POINTS
 from nvgd.posterior.posterior import Posterior
 from nvgd.posterior.predictive_plot import predict_observed, predictive
-from nvgd.posterior.summary import Summary
+from nvgd.posterior.selection import important, strongest_pair, without_axes
+from nvgd.posterior.summary import Summary, scalars
 
 # Largest width, in CSS pixels, at which the narrow figures are shown.
 NARROW = 640
@@ -23,6 +25,12 @@ NARROW = 640
 MAX_OPEN_ROWS = 20
 # Rows per variable; summary.txt has all.
 MAX_ROWS = 200
+# Most scalars to choose a pair from.
+MAX_CHOICES = 60
+CHOOSER = (
+    '<div class="chooser"><label>across <select class="across"></select></label>'
+    '<label>up <select class="up"></select></label></div>'
+)
 COLOURS = {"converged": "good", "not yet": "wait"}
 
 
@@ -50,7 +58,7 @@ def write_report(
         _summary(summary, posterior),
         "<h2>Marginals: density, median, central 50 % and 90 %</h2>",
         _figure("marginals", lambda narrow: posterior.plot("marginals", narrow=narrow)),
-        *_pairs(posterior, film["names"]),
+        *_pairs(posterior),
         *_predictive(posterior),
         "<h2>Particles during the run</h2>",
         _film(film),
@@ -108,15 +116,26 @@ def _summary(summary: Summary, posterior: Posterior) -> str:
     return opened + "".join(folded)
 
 
-def _pairs(posterior: Posterior, names: Sequence[str]) -> list[str]:
-    """Pairs of scalars; `names` are those that the film lets the reader choose from."""
+def _pairs(posterior: Posterior) -> list[str]:
+    """Pairs of the most important scalars, and a panel for any other pair."""
+    draws = {n: v for n, v in posterior.draws.items() if n not in posterior.deterministics}
+    names, values = scalars(draws, posterior.labels)
     if len(names) < 2:
         return []
     figure = _figure("pairs", lambda narrow: posterior.plot("pairs", narrow=narrow))
     if len(names) <= MAX_PAIRS:
         return ["<h2>Pairs</h2>", figure]
-    other = '<p class="soft">Other pairs: choose them <a href="#film">below</a>.</p>'
-    return ["<h2>Pairs: hyperparameters, and what depends on them most</h2>", figure, other]
+    values = values.reshape(-1, len(names))
+    chosen = important(values, without_axes(draws), MAX_CHOICES)
+    values = values[:: -(-len(values) // MAX_POINTS), chosen]
+    still = pack_film(values[None], [0], [names[i] for i in chosen])
+    return [
+        "<h2>Pairs: hyperparameters, and what depends on them most</h2>",
+        figure,
+        "<h3>Any two scalars</h3>",
+        f'<div id="pair">{CHOOSER}<canvas></canvas></div>',
+        embedded_json("draws", {**still, "first": strongest_pair(values)}),
+    ]
 
 
 def _predictive(posterior: Posterior) -> list[str]:
@@ -134,13 +153,8 @@ def _predictive(posterior: Posterior) -> list[str]:
 
 
 def _film(film: Mapping[str, Any]) -> str:
-    chooser = (
-        '<div class="chooser"><label>across <select id="across"></select></label>'
-        '<label>up <select id="up"></select></label></div>'
-    )
     return (
-        f'<div id="film">{chooser}<canvas id="canvas"></canvas>{PLAYER}'
-        '<p class="soft note"></p></div>'
+        f'<div id="film">{CHOOSER}<canvas></canvas>{PLAYER}<p class="soft note"></p></div>'
         f"{embedded_json('animation', film)}"
     )
 

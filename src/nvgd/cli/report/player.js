@@ -10,6 +10,12 @@ const unpack = (film) => {
   return { ...film, codes: new Uint16Array(bytes.buffer) };
 };
 
+// Call `draw` when the page has another size or other colours.
+const whenShownAnew = (draw) => {
+  window.addEventListener("resize", draw);
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
+};
+
 class Panel {
   // background: an image that fills the axes; colour: the name of a CSS variable; note: an
   // element for the captions of the frames.
@@ -111,8 +117,7 @@ class Player {
       this.stop();
       this.draw();
     });
-    window.addEventListener("resize", () => this.draw());
-    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.draw());
+    whenShownAnew(() => this.draw());
   }
 
   // Call after the panels show other films.

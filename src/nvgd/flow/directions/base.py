@@ -37,7 +37,7 @@ class Fit(NamedTuple):
 
     Examples:
         >>> nvgd.directions.Fit._fields
-        ('velocities', 'field', 'state', 'diagnostics')
+        ('velocities', 'field', 'state', 'diagnostics', 'without_repulsion')
     """
 
     velocities: Float[Array, "n d"]
@@ -47,6 +47,9 @@ class Fit(NamedTuple):
     state: PyTree
     """State for the next fit."""
     diagnostics: Diagnostics
+    without_repulsion: Float[Array, "n d"] | None = None
+    """Velocities without the approximation of −∇log q, for movers that replace it by noise; None
+    if they must not."""
 
 
 class Capabilities(NamedTuple):

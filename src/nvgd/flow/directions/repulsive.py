@@ -90,7 +90,7 @@ class SelfRepulsive(AbstractWrapper[SelfRepulsiveState]):
             for kept, new in ((state.positions, particles), (state.scores, scores))
         )
         memory = SelfRepulsiveState(fit.state, positions, past_scores, state.step + 1)
-        return fit._replace(velocities=velocities, field=None, state=memory)
+        return fit._replace(velocities=velocities, field=None, state=memory, without_repulsion=None)
 
     @property
     def capabilities(self):

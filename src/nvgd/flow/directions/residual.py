@@ -12,7 +12,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from nvgd._support.errors import InputError, check_kind
 from nvgd._support.particle_groups import by_group, first_of_groups, in_blocks
-from nvgd._support.robust import can_fit_scatter
+from nvgd._support.robust import can_fit_scatter, order_of_rows
 from nvgd.flow.directions.base import AbstractDirection, Capabilities, Fit, norm_squared
 from nvgd.flow.directions.neural import Neural, NeuralState
 from nvgd.stein.divergences import choose_divergence, values_and_divergences
@@ -65,7 +65,8 @@ class Residual(AbstractDirection[ResidualState]):
     nothing, it is trained in every fifth step only. In more than 1,000 dimensions, and with
     minibatches and fewer than 1.25 particles per dimension, there is no network, unless the trainer
     has a witness. In the latter case ξ is the coordinate itself, clipped, instead of its rank's
-    quantile: ranks would take longer than the gradients of small neural networks.
+    quantile: ranks would take longer than the gradients of small neural networks. A mover may then
+    replace ξ by noise (`Capped`).
 
     Intended for coordinates in which the particles have unit spread, such as `Adaptive`.
 
@@ -126,7 +127,8 @@ class Residual(AbstractDirection[ResidualState]):
             "inner_steps": inner_steps,
             "network_weight": weight,
         }
-        return Fit(velocities, None, state._replace(step=state.step + 1), diagnostics)
+        state = state._replace(step=state.step + 1)
+        return Fit(velocities, None, state, diagnostics, scores if is_quick else None)
 
     def _learn(
         self, particles: Array, repulsion: Array, state: ResidualState, key: PRNGKeyArray
@@ -192,7 +194,7 @@ def normal_scores(particles: Float[Array, "n d"]) -> Float[Array, "n d"]:
 
     def of_group(particles: Float[Array, "m d"]) -> Float[Array, "m d"]:
         quantiles = normal_quantiles(len(particles), particles.dtype)
-        order = jnp.argsort(particles, axis=0)
+        order = order_of_rows(particles)
         columns = jnp.arange(particles.shape[1])
         return jnp.zeros_like(particles).at[order, columns].set(quantiles[:, None])
 

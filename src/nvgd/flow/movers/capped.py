@@ -1,14 +1,17 @@
 """Capped steps in units of the particles' spread."""
 
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from nvgd._support.errors import check_positive, plain
+from nvgd._support.random_bits import random_signs
 from nvgd._support.robust import can_fit_scatter, median, scale_about_zero
+from nvgd.flow.aim import Aim
 from nvgd.flow.movers.base import AbstractMover
 
 # Cap of the displacement that all particles share, as a multiple of the cap of each particle.
@@ -16,6 +19,9 @@ COMMON_CAPS = 3.0
 # Over the second half of a run, steps decay to this share; Adam's, which are mostly noise, further.
 LAST_SHARE = 0.1
 LAST_SHARE_OF_ADAM = 0.01
+# Share of the run after which noise replaces the repulsion of few noisy particles. With the larger
+# steps before, noise would leave networks far from where they fit the data.
+NOISY_FROM = 0.8
 # The median velocity is that of at most this many particles. Its error hardly matters: what v̄
 # lacks is in v − v̄.
 MOST_SORTED = 64
@@ -101,7 +107,12 @@ class Capped(AbstractMover[CappedState]):
     particle takes Adam's step c m/(√s + c/ε) instead, where m and s are means of v and v² over ten
     steps. The step is εv if v is small and steady, c if v is large and steady, and a quarter of
     that if v is noise. These steps decay to a hundredth, because noise moves the particles as long
-    as they move at all.
+    as they move at all. A share (m²/s)² of a step does not decay: a coordinate that still drifts,
+    such as the noise level of networks whose residuals shrink with the steps, must not be left
+    behind. Particles of a network lie in different modes, and their repulsion does not see how wide
+    a mode is. In the last fifth of a run, noise replaces it where the direction allows that:
+    with a = c/(√s + c/ε) times the decay, as much as Langevin steps of size a need beyond the noise
+    of the batch, of variance max(2a − a²s, 0).
 
     Arguments:
         step_size: ε.
@@ -149,17 +160,15 @@ class Capped(AbstractMover[CappedState]):
 
     def __call__(self, aim, state, *, step, key):
         """One capped step."""
-        del key
-        last_share = LAST_SHARE
+        done = jnp.clip(2 * step / self.horizon - 1, 0.0, 1.0).astype(aim.particles.dtype)
         if can_fit_scatter(*aim.velocities.shape):
             displacements, state = self._by_particle(aim.velocities, state, step, aim.view.is_noisy)
         elif aim.view.is_noisy:
-            displacements, state = self._by_adam(aim.velocities, state)
-            last_share = LAST_SHARE_OF_ADAM
+            displacements, state = self._by_adam(aim, state, step, LAST_SHARE_OF_ADAM**done, key)
+            return aim.particles + displacements, state
         else:
             displacements, state = self._by_coordinate(aim.velocities, state, step)
-        decay = last_share ** jnp.clip(2 * step / self.horizon - 1, 0.0, 1.0)
-        return aim.particles + decay.astype(aim.particles.dtype) * displacements, state
+        return aim.particles + LAST_SHARE**done * displacements, state
 
     def _by_particle(
         self,
@@ -184,15 +193,36 @@ class Capped(AbstractMover[CappedState]):
         return shift + self._capped(own, self.cap), state
 
     def _by_adam(
-        self, velocities: Float[Array, "n d"], state: CappedState
+        self,
+        aim: Aim,
+        state: CappedState,
+        step: Int[Array, ""],
+        decay: Float[Array, ""],
+        key: PRNGKeyArray,
     ) -> tuple[Float[Array, "n d"], CappedState]:
-        """Adam's step, for each coordinate of each particle."""
+        """Adam's step for each coordinate of each particle, and late in a run the missing noise."""
+        velocities, is_late = aim.velocities, step >= NOISY_FROM * self.horizon
+        if aim.without_repulsion is not None:
+            velocities = jnp.where(is_late, aim.without_repulsion, velocities)
         updates, moments = self._adam.update(velocities, state.moments)
-        steps = jnp.asarray(updates)
+        steps, found = jnp.asarray(updates), cast(optax.ScaleByAdamState, moments)
         # A steady velocity v = c/ε, which just reaches the cap, has an update of ½.
         share_capped = _share(jnp.mean(steps**2, axis=0) > 0.25, velocities)
         state = state._replace(moments=moments, share_capped=share_capped)
-        return self.cap * steps, state
+        # m²/s of the unbiased means is one for a constant velocity and about .05 for noise.
+        scale = 1 - VELOCITY_MEMORY ** jnp.asarray(found.count, velocities.dtype)
+        mean, square = jnp.asarray(found.mu) / scale, jnp.asarray(found.nu) / scale
+        shares = jnp.maximum(decay, (mean**2 / (square + 1e-12)) ** 2)
+        displacements = shares * self.cap * steps
+        if aim.without_repulsion is None:
+            return displacements, state
+
+        def noise() -> Float[Array, "n d"]:
+            sizes = shares * self.cap / (jnp.sqrt(square) + self.cap / self.step_size)
+            missing = jnp.maximum(2 * sizes - sizes**2 * square, 0.0)
+            return jnp.sqrt(missing) * random_signs(key, missing.shape, missing.dtype)
+
+        return displacements + jax.lax.cond(is_late, noise, lambda: jnp.zeros_like(steps)), state
 
     def _by_coordinate(
         self, velocities: Float[Array, "n d"], state: CappedState, step: Int[Array, ""]

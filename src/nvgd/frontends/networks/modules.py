@@ -11,6 +11,11 @@ from jaxtyping import Array, PyTree
 
 from nvgd._support.errors import InputError, first_line
 
+STATEFUL = (
+    "network holds a layer whose state changes with the data, such as BatchNorm or SpectralNorm, "
+    "which a posterior over parameters cannot have: use LayerNorm, GroupNorm or WeightNorm instead."
+)
+
 
 class Apply(eqx.Module):
     """`(parameters, row) -> output`, for one of the kinds of network that are accepted.
@@ -48,6 +53,8 @@ def take_apart(network: Any, parameters: PyTree) -> Parts:
     nnx = sys.modules.get("flax.nnx")
     if nnx is not None and isinstance(network, nnx.Module):
         return _nnx_parts(nnx, network)
+    if isinstance(network, tuple) and any(isinstance(part, eqx.nn.State) for part in network):
+        raise InputError(STATEFUL)
     if not callable(network) or parameters is None:
         raise InputError(
             "network must be an Equinox module, a Flax NNX module, or a function (parameters, row) "
@@ -93,11 +100,7 @@ def _equinox_parts(network: eqx.Module) -> Parts:
 
     for leaf in jax.tree.leaves(network, is_leaf=is_special):
         if isinstance(leaf, eqx.nn.StateIndex):
-            raise InputError(
-                "network holds a layer whose state changes with the data, such as BatchNorm or "
-                "SpectralNorm, which a posterior over parameters cannot have: use LayerNorm, "
-                "GroupNorm or WeightNorm instead."
-            )
+            raise InputError(STATEFUL)
         if isinstance(leaf, eqx.nn.Dropout) and not leaf.inference and float(leaf.p) > 0:
             raise InputError(
                 "network holds a Dropout layer in training mode, and its noise would come on top "

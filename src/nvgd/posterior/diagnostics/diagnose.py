@@ -13,6 +13,7 @@ from nvgd.posterior.diagnostics.checks import Check, Evidence, Thresholds, gathe
 from nvgd.posterior.diagnostics.diagnosis import Diagnosis
 from nvgd.posterior.diagnostics.trend import apart
 from nvgd.posterior.diagnostics.verdict import (
+    FAULTY_ROW,
     INTERRUPTED,
     MIN_PARTICLES,
     MISFITS,
@@ -52,6 +53,7 @@ def diagnose(
     labels: Labels,
     replicates: Sequence[Float[np.ndarray, "_ d"]],
     density_error: float,
+    faulty_row: Callable[[], int | None] = lambda: None,
 ) -> Diagnosis:
     """Implementation of `Posterior.diagnose`.
 
@@ -63,6 +65,7 @@ def diagnose(
         labels: of the draws' axes.
         replicates: particles of independent runs.
         density_error: error of the log density that the chains used, in nats.
+        faulty_row: number of a row whose log likelihood is not finite at the first particle.
     """
     if status.startswith(INTERRUPTED):
         notes = (status, *notes)
@@ -78,6 +81,8 @@ def diagnose(
         particles, their_scores = (x.reshape(-1, dim) for x in (chains.positions, chains.scores))
         log_densities = chains.log_densities.ravel()
     num_faulty = int(np.sum(~np.asarray(Scores(log_densities, their_scores).is_finite)))
+    if num_faulty == len(particles) and (row := faulty_row()) is not None:
+        return stopped(f"{FAULTY_ROW} {row}.")
     if num_faulty:
         return stopped(
             f"the log density or its gradient is not finite at {num_faulty} of {len(particles)} "

@@ -16,6 +16,8 @@ from nvgd.posterior.diagnostics.diagnosis import Diagnosis, Verdict
 # Parts of the status of a run that was stopped from outside, at particles that are good.
 INTERRUPTED = "stopped by Ctrl-C"
 RAISED = "raised an error"
+# Part of the status of a run that a row of the data stopped.
+FAULTY_ROW = "log_likelihood is not finite for data row"
 # Parts of notes on runs whose particles cannot be taken for the whole posterior.
 OTHER_MODE = "end in another mode"
 UNCORRECTED = "without corrections"
@@ -217,6 +219,9 @@ def stopped(status: str) -> Diagnosis:
     """The verdict on a run that stopped early, or whose scores are not finite."""
     if RAISED in status:
         return Diagnosis("not yet", status, "Mend the log density, then run again.", {})
+    if FAULTY_ROW in status:
+        advice = "Look for missing or impossible values there, and leave such rows out."
+        return Diagnosis("diverged", status, advice, {})
     return Diagnosis(
         "diverged",
         status,
