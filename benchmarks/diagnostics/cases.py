@@ -218,6 +218,13 @@ def _chains() -> list[Case]:
         narrow = -0.5 * (x[0] * jnp.exp(-x[1])) ** 2 - x[1]
         return 20 * jnp.logaddexp(narrow, -0.5 * x[0] ** 2) - 0.5 * x[0] ** 2
 
+    def weights(x):
+        """A straight mode of weight .3 and a bent one, whose curvature tells a wrong mass."""
+        straight = jnp.log(0.3) - 0.5 * jnp.sum(x.at[0].add(6.0) ** 2)
+        first = x[0] - 6.0
+        bent = x.at[0].set(first).at[1:10].add(-1.5 * (first**2 - 1))
+        return jnp.logaddexp(straight, jnp.log(0.7) - 0.5 * jnp.sum(bent**2))
+
     short = {"num_steps": 500}
     apart = {"initial": nvgd.Jittered(jnp.zeros(100), 3.0), "num_steps": 1000}
     return [
@@ -226,7 +233,30 @@ def _chains() -> list[Case]:
         Case(group, "rounding of single precision", EARLY, chained(rounded, 10, num_steps=1000)),
         Case(group, "improper", ("improper",), chained(flat, 2, num_steps=1000)),
         Case(group, "not bounded", ("improper", *EARLY), chained(unbounded, 2, num_steps=1000)),
+        Case(group, "weights of modes, 1000 steps", EARLY, chained(weights, 20, num_steps=1000)),
+        Case(group, "minibatches of 4 rows, 700 steps", EARLY, few_rows, 0, 2),
     ]
+
+
+def few_rows(seed: int) -> nvgd.Posterior:
+    """Logistic regression, corrected on a subsample that is too small: biased by .2 to .4 sd."""
+    rng = np.random.default_rng(0)
+    x = np.concatenate([np.ones((20_000, 1)), rng.standard_t(2.5, size=(20_000, 9))], axis=1)
+    labels = rng.random(len(x)) < 1 / (1 + np.exp(-x @ np.linspace(-1, 1, 10)))
+    rows = {"x": x.astype(np.float32), "y": labels.astype(np.float32)}
+
+    def log_likelihood(slopes, row):
+        logit = row["x"] @ slopes
+        return row["y"] * logit - jnp.logaddexp(0.0, logit)
+
+    target = nvgd.Target(
+        lambda slopes: -0.5 * jnp.sum(slopes**2),
+        dim=10,
+        log_likelihood=log_likelihood,
+        data=rows,
+        batch_size=4,
+    )
+    return nvgd.sample(target, num_steps=700, seed=seed, progress=False)
 
 
 def _collapsed() -> list[Case]:

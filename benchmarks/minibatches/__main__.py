@@ -4,6 +4,7 @@ python -m benchmarks.minibatches [--only NAME ...] [--seeds K] [--rivals] [--out
 """
 
 import argparse
+import functools
 import json
 import math
 import time
@@ -15,10 +16,23 @@ import jax
 import numpy as np
 
 import nvgd
+from benchmarks.minibatches.model import BATCH_SIZE, MinibatchModel
 from benchmarks.minibatches.models import MODELS
-from benchmarks.minibatches.rivals import NUM_STEPS, RIVALS
-from benchmarks.posteriors.judge import DIVERGED, Judge
-from benchmarks.posteriors.references import reference, reference_directory
+from benchmarks.minibatches.rivals import (
+    NUM_PARTICLES,
+    NUM_STEPS,
+    RIVALS,
+    Sample,
+    Start,
+    best_setting,
+)
+from benchmarks.posteriors.judge import Judge, Judgement
+from benchmarks.posteriors.references import (
+    independence,
+    nuts,
+    reference,
+    reference_directory,
+)
 from nvgd._support.errors import InputError, check_choice, check_count
 from nvgd._support.files import output_directory, write_atomically
 from nvgd._support.tables import align
@@ -26,8 +40,15 @@ from nvgd._support.tables import align
 NVGD, FLOW = "NVGD", "NVGD, flow alone"
 # Draws of which the energy distance is measured.
 NUM_DRAWS = 4000
-# Steps of each of the four chains of a reference, in whitened coordinates.
-NUM_WARMUP, NUM_KEPT = 500, 1000
+# References: independent proposals, where these are accepted, or NUTS of ever shorter steps.
+MAKERS = (
+    independence,
+    functools.partial(independence, num_kept=16_000, least_share=0.05),
+    *(
+        functools.partial(nuts, target_accept=rate, num_warmup=500, num_kept=1000)
+        for rate in (0.8, 0.95, 0.99)
+    ),
+)
 
 Record = dict[str, Any]
 
@@ -71,8 +92,8 @@ def run(options: argparse.Namespace) -> list[Record]:
             continue
         model = MODELS[name]()
         directory = reference_directory(options.cache_dir)
-        made = reference(model.posterior(), directory, NUM_WARMUP, NUM_KEPT)
-        if made.r_hat > 1.01:
+        made = reference(model.posterior(), directory, MAKERS)
+        if not made.is_trusted:
             print(f"{name}: left out, since R-hat of its reference is {made.r_hat:.3g}.")
             continue
         judge = Judge(made.draws)
@@ -86,40 +107,13 @@ def run(options: argparse.Namespace) -> list[Record]:
     return records
 
 
-def _measure(model: Any, judge: Judge, method: str, seed: int) -> Record:
+def _measure(model: MinibatchModel, judge: Judge, method: str, seed: int) -> Record:
     """One method on one model, at its best setting."""
-    started, started_cpu = time.perf_counter(), time.process_time()
-    extra: Record = {}
-    if method == NVGD:
-        posterior = nvgd.sample(model.target(), seed=seed, progress=False)
-        found = judge(posterior.particles)
-        draws = posterior.flat_positions
-        chosen = np.random.default_rng(seed).permutation(len(draws))[:NUM_DRAWS]
-        shifts = np.abs(draws.mean(axis=0) - judge.mean) / judge.sd
-        rows = int(posterior.history["num_rows"].sum())
-        extra = {
-            "draws_energy": judge(draws[chosen]).energy_ratio,
-            "largest_shift": float(shifts.max()),
-            "density_error": posterior.density_error,
-            "verdict": posterior.diagnose().verdict,
-            "num_steps": posterior.num_steps,
-            "rows_per_particle": rows,
-        }
-    elif method == FLOW:
-        flow = nvgd.NVGD(corrected=False)
-        posterior = nvgd.sample(
-            model.target(), flow, num_steps=NUM_STEPS, seed=seed, progress=False
-        )
-        found = judge(posterior.particles)
+    started = time.perf_counter()
+    if method in (NVGD, FLOW):
+        found, extra = _bare(model, judge, seed) if method == NVGD else _flow(model, judge, seed)
     else:
-        rival, settings, has_anchor = RIVALS[method]
-        target = model.target(gradient="control_variate" if has_anchor else "plain")
-        found, setting = DIVERGED, None
-        for size in settings:
-            judged = judge(rival(model, target, size, seed))
-            if judged.energy_ratio < found.energy_ratio:
-                found, setting = judged, size
-        extra = {"setting": setting, "num_settings": len(settings)}
+        found, extra = _rival(model, judge, method, seed)
     record = {
         "model": model.name,
         "dim": model.dim,
@@ -130,10 +124,59 @@ def _measure(model: Any, judge: Judge, method: str, seed: int) -> Record:
         "smallest_sd": found.smallest_sd_ratio,
         "largest_sd": found.largest_sd_ratio,
         **extra,
-        "cpu_seconds": round(time.process_time() - started_cpu, 1),
         "seconds": round(time.perf_counter() - started, 1),
     }
     return {name: _plain(value) for name, value in record.items()}
+
+
+def _bare(model: MinibatchModel, judge: Judge, seed: int) -> tuple[Judgement, Record]:
+    started = time.process_time()
+    posterior = nvgd.sample(model.target(), seed=seed, progress=False)
+    seconds = time.process_time() - started
+    draws = posterior.flat_positions
+    chosen = np.random.default_rng(seed).permutation(len(draws))[:NUM_DRAWS]
+    rows = int(posterior.history["num_rows"].sum())
+    return judge(posterior.particles), {
+        "draws_energy": judge(draws[chosen]).energy_ratio,
+        "largest_shift": float(np.max(np.abs(draws.mean(axis=0) - judge.mean) / judge.sd)),
+        "density_error": posterior.density_error,
+        "verdict": posterior.diagnose().verdict,
+        "num_steps": posterior.num_steps,
+        "rows_per_particle": rows,
+        "row_gradients": float(rows * NUM_PARTICLES),
+        "cpu_seconds": seconds,
+    }
+
+
+def _flow(model: MinibatchModel, judge: Judge, seed: int) -> tuple[Judgement, Record]:
+    started = time.process_time()
+    flow = nvgd.NVGD(corrected=False)
+    posterior = nvgd.sample(model.target(), flow, num_steps=NUM_STEPS, seed=seed, progress=False)
+    seconds = time.process_time() - started
+    rows = float(NUM_STEPS * BATCH_SIZE * NUM_PARTICLES)
+    return judge(posterior.particles), {"row_gradients": rows, "cpu_seconds": seconds}
+
+
+def _rival(model: MinibatchModel, judge: Judge, method: str, seed: int) -> tuple[Judgement, Record]:
+    """A rival at its best setting; time and work are those of a run with that setting."""
+    rival, settings, has_anchor = RIVALS[method]
+    start = Start.at_mode(model)
+    target = model.target(gradient="control_variate" if has_anchor else "plain")
+    runs: dict[float, tuple[Judgement, Sample]] = {}
+
+    def measure(setting: float) -> float:
+        sample = rival(model, target, start, setting, seed)
+        runs[setting] = judge(sample.positions), sample
+        return runs[setting][0].energy_ratio
+
+    best = best_setting(measure, settings)
+    found, sample = runs[best]
+    return found, {
+        "setting": best,
+        "num_settings": len(runs),
+        "row_gradients": sample.row_gradients,
+        "cpu_seconds": sample.cpu_seconds,
+    }
 
 
 def _plain(value: Any) -> Any:
@@ -180,16 +223,19 @@ def table(records: list[Record]) -> str:
 
 
 def rival_table(records: list[Record]) -> str:
-    """Energy distances of all methods, one column per method: medians over seeds."""
-    methods = [NVGD, FLOW, *RIVALS]
-    rows = [("posterior", *methods)]
-    for name in dict.fromkeys(row["model"] for row in records):
+    """All methods, one column per model: energy distance, row gradients, seconds; seed medians."""
+    names = list(dict.fromkeys(row["model"] for row in records if row["method"] in RIVALS))
+    rows = [("method", *names)]
+    for method in (NVGD, FLOW, *RIVALS):
         cells = []
-        for method in methods:
+        for name in names:
             own = [r for r in records if (r["model"], r["method"]) == (name, method)]
-            values = [math.inf if r["energy"] is None else r["energy"] for r in own]
-            cells.append(f"{np.median(values):.3g}" if values else "")
-        rows.append((name, *cells))
+            energy, work, seconds = (
+                np.median([math.inf if r[key] is None else r[key] for r in own] or [math.nan])
+                for key in ("energy", "row_gradients", "cpu_seconds")
+            )
+            cells.append(f"{energy:.3g} / {work / 1e6:.0f}M / {seconds:.0f} s")
+        rows.append((method, *cells))
     return align(rows)
 
 

@@ -18,23 +18,49 @@ from benchmarks.posteriors.posterior import (
 )
 
 BATCH_SIZE = 256
+# Newton steps after L-BFGS, at most.
+MOST_NEWTON_STEPS = 20
 
 Rows = dict[str, np.ndarray]
 
 
 @dataclasses.dataclass(frozen=True)
-class Easier:
-    """Parameters, a pytree like the model's own, in which NUTS samples all data well."""
+class WithMode:
+    """Parameters, a pytree like the model's own, in which the density has a mode.
+
+    That of a hierarchical model in centred form is unbounded where its scale tends to zero.
+    """
 
     restore: Callable[[Any], Any]
     """Maps them to the model's own."""
     log_volume: Callable[[Any], Any]
     """Log determinant of that map, up to a constant."""
 
+    @classmethod
+    def of_effects(cls, **log_scales: Callable[[Any], Any]) -> "WithMode":
+        """Effects in units of their scale.
+
+        Arguments:
+            log_scales: for the name of each array of effects, the log scale as a function of all
+                parameters.
+        """
+
+        def restore(theta: Any) -> Any:
+            own = {name: jnp.exp(scale(theta)) * theta[name] for name, scale in log_scales.items()}
+            return {**theta, **own}
+
+        def log_volume(theta: Any) -> Any:
+            return sum(
+                jnp.sum(jnp.broadcast_to(scale(theta), theta[name].shape))
+                for name, scale in log_scales.items()
+            )
+
+        return cls(restore, log_volume)
+
 
 @dataclasses.dataclass(frozen=True)
 class MinibatchModel:
-    """What a user would write, and coordinates in which NUTS samples all data well."""
+    """What a user would write, and where NUTS on all data begins."""
 
     name: str
     description: str
@@ -42,8 +68,8 @@ class MinibatchModel:
     log_likelihood: Callable[[Any, Any], Any]
     rows: Rows
     example: Any
-    easier: Easier = Easier(lambda theta: theta, lambda theta: 0.0)
-    """NUTS samples these parameters, whitened at their mode."""
+    with_mode: WithMode = WithMode(lambda theta: theta, lambda theta: 0.0)
+    """The normal approximation at the mode of these parameters whitens the model's own for NUTS."""
 
     def target(self, batch_size: int | None = BATCH_SIZE, **options: Any) -> nvgd.Target:
         """The model as a target, on all rows at once if `batch_size` is None."""
@@ -70,48 +96,51 @@ class MinibatchModel:
         """The posterior of all rows, for a reference in double precision."""
         with double_precision():
             example = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), self.example)
-            rows = {name: _double(value) for name, value in self.rows.items()}
-            centre, root = self._whitening(example, rows)
+            rows, counts = distinct({name: _double(value) for name, value in self.rows.items()})
+            unravel = ravel_pytree(example)[1]
 
-        def unravelled(flat: Any) -> Any:
-            return ravel_pytree(example)[1](flat)
+            def log_density(flat: Any) -> Any:
+                position = unravel(flat)
+                terms = jax.vmap(self.log_likelihood, in_axes=(None, 0))(position, rows)
+                return self.log_prior(position) + jnp.dot(counts, terms)
 
-        def log_density(flat: Any) -> Any:
-            return self._log_density(unravelled(flat), rows)
+            centre, root = self._whitening(example, log_density)
 
-        def restore(flat: Any) -> Any:
-            return ravel_pytree(self.easier.restore(unravelled(centre + root @ flat)))[0]
-
-        def log_jacobian(flat: Any) -> Any:
-            return jnp.asarray(self.easier.log_volume(unravelled(centre + root @ flat)))
-
-        easy = Reparametrisation(restore, log_jacobian)
+        easy = Reparametrisation(lambda flat: centre + root @ flat, lambda flat: jnp.zeros(()))
         return BenchmarkPosterior(self.name, self.dim, self.description, log_density, easy=easy)
 
-    def _log_density(self, position: Any, rows: Rows) -> Any:
-        terms = jax.vmap(self.log_likelihood, in_axes=(None, 0))(position, rows)
-        return self.log_prior(position) + jnp.sum(terms)
-
-    def _whitening(self, example: Any, rows: Rows) -> tuple[np.ndarray, np.ndarray]:
-        """Mode of the easier parameters, and a root of the inverse Hessian there."""
+    def _whitening(
+        self, example: Any, log_density: Callable[[Any], Any]
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Centre, and a root of the covariance, of a normal approximation at the mode."""
         start, unravel = ravel_pytree(example)
+
+        def own(flat: Any) -> Any:
+            return ravel_pytree(self.with_mode.restore(unravel(flat)))[0]
 
         @jax.jit
         def potential(flat: Any) -> Any:
-            easier = unravel(flat)
-            value = self._log_density(self.easier.restore(easier), rows)
-            return -value - self.easier.log_volume(easier)
+            return -log_density(own(flat)) - self.with_mode.log_volume(unravel(flat))
 
         gradient, hessian = jax.jit(jax.grad(potential)), jax.jit(jax.hessian(potential))
         found = minimize(potential, start, jac=gradient, method="L-BFGS-B").x
-        for _ in range(20):
+        for _ in range(MOST_NEWTON_STEPS):
             step = np.linalg.solve(_positive(np.asarray(hessian(found))), gradient(found))
             here = potential(found)
             better = [size for size in (1.0, 0.3, 0.1) if potential(found - size * step) < here]
             if not better:
                 break
             found = found - better[0] * step
-        return found, np.linalg.cholesky(np.linalg.inv(_positive(np.asarray(hessian(found)))))
+        slopes = np.asarray(jax.jit(jax.jacobian(own))(found))
+        covariance = slopes @ np.linalg.inv(_positive(np.asarray(hessian(found)))) @ slopes.T
+        return np.asarray(own(found)), np.linalg.cholesky(covariance)
+
+
+def distinct(rows: Rows) -> tuple[Rows, np.ndarray]:
+    """The rows without repetitions, and how often each occurs."""
+    table = np.concatenate([np.reshape(leaf, (len(leaf), -1)) for leaf in rows.values()], axis=1)
+    _, first, counts = np.unique(table, axis=0, return_index=True, return_counts=True)
+    return {name: leaf[first] for name, leaf in rows.items()}, counts.astype(np.float64)
 
 
 def _double(value: np.ndarray) -> np.ndarray:

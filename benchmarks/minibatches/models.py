@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import gammaln
 
-from benchmarks.minibatches.model import Easier, MinibatchModel
+from benchmarks.minibatches.model import MinibatchModel, WithMode
 from benchmarks.minibatches.models_applied import APPLIED
 from benchmarks.minibatches.models_held_out import HELD_OUT
 from benchmarks.minibatches.simulation import features, groups, normal, single
@@ -118,16 +118,6 @@ def multinomial():
     )
 
 
-def _centred(easier):
-    """Effects from standard normal ones."""
-    effects = easier["mean"] + jnp.exp(easier["log_scale"]) * easier["effects"]
-    return {**easier, "effects": effects}
-
-
-def _log_volume(easier):
-    return easier["effects"].size * easier["log_scale"]
-
-
 def hierarchical_logistic():
     """Logistic regression, 40 groups of six to a thousand rows, centred."""
     rng = np.random.default_rng(6)
@@ -160,7 +150,7 @@ def hierarchical_logistic():
         likelihood,
         single(x=x, y=y * 1.0, group=group),
         example,
-        easier=Easier(_centred, _log_volume),
+        with_mode=WithMode.of_effects(effects=lambda theta: theta["log_scale"]),
     )
 
 
@@ -197,7 +187,7 @@ def hierarchical_normal():
         likelihood,
         single(x=x, y=y, group=group),
         example,
-        easier=Easier(_centred, _log_volume),
+        with_mode=WithMode.of_effects(effects=lambda theta: theta["log_scale"]),
     )
 
 

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import gammaln
 
-from benchmarks.minibatches.model import Easier, MinibatchModel
+from benchmarks.minibatches.model import MinibatchModel, WithMode
 from benchmarks.minibatches.simulation import features, groups, normal, single
 
 
@@ -85,10 +85,6 @@ def clinics():
         hyper = normal(theta["mean"], 2.0) - 0.5 * scale**2 + theta["log_scale"]
         return spread + hyper + normal(theta["slopes"]) + normal(theta["log_size"])
 
-    def centred(easier):
-        effects = easier["mean"] + jnp.exp(easier["log_scale"]) * easier["effects"]
-        return {**easier, "effects": effects}
-
     example = {
         "effects": np.zeros(60),
         "log_scale": np.zeros(()),
@@ -103,7 +99,7 @@ def clinics():
         likelihood,
         single(x=x, y=y * 1.0, clinic=clinic),
         example,
-        easier=Easier(centred, lambda easier: 60 * easier["log_scale"]),
+        with_mode=WithMode.of_effects(effects=lambda theta: theta["log_scale"]),
     )
 
 

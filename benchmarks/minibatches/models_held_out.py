@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import gammaln
 
-from benchmarks.minibatches.model import Easier, MinibatchModel
+from benchmarks.minibatches.model import MinibatchModel, WithMode
 from benchmarks.minibatches.simulation import features, groups, normal, single
 
 
@@ -95,6 +95,7 @@ def varying_slopes():
         likelihood,
         single(x=x, y=y, group=group),
         example,
+        with_mode=WithMode.of_effects(effects=lambda theta: theta["log_sds"]),
     )
 
 
@@ -121,11 +122,6 @@ def crossed_counts():
         sites_part = normal(theta["sites"], sds[1]) - 12 * theta["log_sds"][1]
         return hyper + items_part + sites_part + normal(theta["log_size"])
 
-    def centred(easier):
-        sds = jnp.exp(easier["log_sds"])
-        own = {"items": sds[0] * easier["items"], "sites": sds[1] * easier["sites"]}
-        return {**easier, **own}
-
     example = {
         "items": np.zeros(30),
         "log_sds": np.zeros(2),
@@ -140,8 +136,8 @@ def crossed_counts():
         likelihood,
         single(y=y * 1.0, item=item, site=site),
         example,
-        easier=Easier(
-            centred, lambda easier: 30 * easier["log_sds"][0] + 12 * easier["log_sds"][1]
+        with_mode=WithMode.of_effects(
+            items=lambda theta: theta["log_sds"][0], sites=lambda theta: theta["log_sds"][1]
         ),
     )
 

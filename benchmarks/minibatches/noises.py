@@ -22,7 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import nvgd
-from benchmarks.minibatches.rivals import NUM_LEAPFROG, NUM_PARTICLES
+from benchmarks.minibatches.rivals import NUM_LEAPFROG, NUM_PARTICLES, best_setting
 from nvgd._support.errors import InputError, check_choice
 from nvgd._support.files import output_directory, write_atomically
 from nvgd._support.tables import align
@@ -31,9 +31,8 @@ DIM, NUM_ROWS, BATCH_SIZE = 10, 409_600, 256
 NUM_EXACT = 200_000
 # Steps of the rivals for each step size; a run of NVGD takes 1,200 or more.
 NUM_STEPS = 1200
-# Step sizes of SGLD and of SGHMC, of which every cell of the table takes the best.
+# Step sizes of SGLD and SGHMC, of which every cell takes the best; further ones where an end is.
 STEP_SIZES = (1e-5, 1e-4, 1e-3, 1e-2)
-SGHMC_SIZES = (1e-5, 1e-4, 1e-3, 1e-2, 0.1)
 
 
 class Banana:
@@ -100,7 +99,11 @@ def noisy_target(density: Any, noise: str, **options: Any) -> nvgd.Target:
     rows = NOISES[noise](np.random.default_rng(0))
     rows = (rows - rows.mean(axis=0)) / NUM_ROWS**0.5
     # The size of the noise grows with the distance from zero.
-    bend = jnp.sinh if noise == "varying" else (lambda theta: theta)
+    bend = (
+        (lambda theta: 2 * theta - jnp.arcsinh(theta))
+        if noise == "varying"
+        else (lambda theta: theta)
+    )
 
     def log_likelihood(theta: Any, row: Any) -> Any:
         return density.log_density(theta) / NUM_ROWS + row @ bend(theta)
@@ -123,25 +126,22 @@ def error(density: Any, draws: np.ndarray) -> float:
     return value if np.isfinite(value) else float("inf")
 
 
-def langevin(target: nvgd.Target) -> dict[float, np.ndarray]:
-    """SGLD: the states of the second half, by step size."""
-    found = {}
-    for size in STEP_SIZES:
-        posterior = nvgd.sample(
-            target,
-            nvgd.SGLD(size),
-            num_particles=NUM_PARTICLES,
-            num_steps=NUM_STEPS,
-            thin=NUM_STEPS // 20,
-            progress=False,
-        )
-        states = np.asarray(posterior.flat_positions).reshape(NUM_PARTICLES, -1, DIM)
-        found[size] = states[:, states.shape[1] // 2 :].reshape(-1, DIM)
-    return found
+def langevin(target: nvgd.Target, size: float) -> np.ndarray:
+    """SGLD: the states of the second half."""
+    posterior = nvgd.sample(
+        target,
+        nvgd.SGLD(size),
+        num_particles=NUM_PARTICLES,
+        num_steps=NUM_STEPS,
+        thin=NUM_STEPS // 20,
+        progress=False,
+    )
+    states = np.asarray(posterior.flat_positions).reshape(NUM_PARTICLES, -1, DIM)
+    return states[:, states.shape[1] // 2 :].reshape(-1, DIM)
 
 
-def hamiltonian(target: nvgd.Target) -> dict[float, np.ndarray]:
-    """BlackJAX's SGHMC: the states of the second half, by step size."""
+def hamiltonian(target: nvgd.Target, size: float) -> np.ndarray:
+    """BlackJAX's SGHMC: the states of the second half."""
     import blackjax  # pyright: ignore[reportMissingImports]
 
     def gradient(theta: Any, rows: Any) -> Any:
@@ -150,7 +150,7 @@ def hamiltonian(target: nvgd.Target) -> dict[float, np.ndarray]:
     algorithm = blackjax.sghmc(gradient, NUM_LEAPFROG)
 
     @jax.jit
-    def states(size: Any, start: Any, keys: Any) -> Any:
+    def states(start: Any, keys: Any) -> Any:
         def step(state: Any, key: Any) -> tuple[Any, Any]:
             rows_key, own = jax.random.split(key)
             rows = jax.random.choice(rows_key, NUM_ROWS, (BATCH_SIZE,))
@@ -163,10 +163,7 @@ def hamiltonian(target: nvgd.Target) -> dict[float, np.ndarray]:
 
     start = jax.random.normal(jax.random.key(0), (NUM_PARTICLES, DIM))
     keys = jax.random.split(jax.random.key(1), NUM_STEPS // NUM_LEAPFROG)
-    return {
-        size: np.asarray(states(size, start, keys))[len(keys) // 2 :].reshape(-1, DIM)
-        for size in SGHMC_SIZES
-    }
+    return np.asarray(states(start, keys))[len(keys) // 2 :].reshape(-1, DIM)
 
 
 RIVALS = {"SGLD": langevin, "SGHMC": hamiltonian}
@@ -213,10 +210,16 @@ def _measure(density: Any, target: nvgd.Target, method: str) -> dict[str, Any]:
     if method == "NVGD":
         posterior = nvgd.sample(target, progress=False)
         value = error(density, posterior.flat_positions)
-        return {"error": value, "verdict": posterior.diagnose().verdict}
-    found = {size: error(density, draws) for size, draws in RIVALS[method](target).items()}
-    best = min(found, key=lambda size: found[size])
-    return {"error": found[best], "step_size": best}
+        verdict, number = posterior.diagnose().verdict, posterior.num_steps
+        return {"error": value, "verdict": verdict, "num_steps": number}
+    found: dict[float, float] = {}
+
+    def measure(size: float) -> float:
+        found[size] = error(density, RIVALS[method](target, size))
+        return found[size]
+
+    best = best_setting(measure, STEP_SIZES)
+    return {"error": found[best], "step_size": best, "num_settings": len(found)}
 
 
 def table(records: list[dict[str, Any]]) -> str:

@@ -5,8 +5,9 @@ python -m benchmarks.posteriors.references [--only NAME ...] [--data-dir DIR] [-
 
 import argparse
 import dataclasses
+import functools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import jax
@@ -24,6 +25,8 @@ TARGET_ACCEPT = (0.95, 0.99, 0.997)
 # Largest share of divergent transitions; with more, the chains would avoid some region.
 MOST_DIVERGENT = 1e-3
 SEED = 20_240_501
+# Log densities that are evaluated together.
+PROPOSALS_AT_ONCE = 16
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,7 +35,7 @@ class Reference:
 
     draws: np.ndarray
     method: str
-    """"exact" or "NUTS"."""
+    """"exact", "NUTS" or "independence Metropolis"."""
     r_hat: float
     """Largest split R-hat over the coordinates."""
     effective_size: float
@@ -54,23 +57,20 @@ def reference_directory(path: Path | None = None) -> Path:
 
 
 def reference(
-    posterior: BenchmarkPosterior,
-    directory: Path,
-    num_warmup: int = NUM_WARMUP,
-    num_kept: int = NUM_KEPT,
+    posterior: BenchmarkPosterior, directory: Path, makers: Sequence["Maker"] = ()
 ) -> Reference:
     """The posterior's reference, made on first use and then read from `directory`.
 
     Arguments:
-        num_warmup, num_kept: steps of each of NUTS's four chains; `num_kept` is a multiple of 1000.
+        makers: ways to make it, tried in this order until one is trusted; long runs of NUTS if
+            omitted.
     """
     path = directory / f"{posterior.name}.npz"
     if not path.is_file():
-        made = (
-            _exact(posterior)
-            if posterior.draw is not None
-            else _nuts(posterior, num_warmup, num_kept)
-        )
+        if posterior.draw is not None:
+            made = _exact(posterior)
+        else:
+            made = _first_trusted(posterior, makers or NUTS_RUNS)
         fields = {**dataclasses.asdict(made), "draws": made.draws.astype(np.float32)}
         write_atomically(path, lambda file: np.savez(file, allow_pickle=False, **fields))
     with np.load(path, allow_pickle=False) as stored:
@@ -96,17 +96,82 @@ def _exact(posterior: BenchmarkPosterior) -> Reference:
     return Reference(draws, "exact", *_checks(draws.reshape(NUM_CHAINS, -1, posterior.dim)), 0)
 
 
-def _nuts(posterior: BenchmarkPosterior, num_warmup: int, num_kept: int) -> Reference:
-    """Chains of ever shorter steps, until hardly any transition diverges."""
+def _first_trusted(posterior: BenchmarkPosterior, makers: Sequence["Maker"]) -> Reference:
     made = None
-    for target_accept in TARGET_ACCEPT:
-        chains, num_divergent = _chains(posterior, target_accept, num_warmup, num_kept)
-        thinned = chains[:, :: NUM_CHAINS * num_kept // NUM_DRAWS].reshape(-1, posterior.dim)
-        made = Reference(thinned, "NUTS", *_checks(chains), num_divergent, num_kept)
-        if made.is_trusted:
+    for maker in makers:
+        made = maker(posterior) or made
+        if made is not None and made.is_trusted:
             break
     assert made is not None
     return made
+
+
+def independence(
+    posterior: BenchmarkPosterior, num_kept: int = 4000, least_share: float = 0.25
+) -> Reference | None:
+    """Metropolis chains whose proposals are standard normal in the easy coordinates.
+
+    Where these are whitened at a mode and the posterior is nearly normal, most proposals are
+    accepted, and a draw takes one log density. Elsewhere, chains would stay in the tails: None
+    if the effective sample size is below `least_share` of the draws.
+    """
+    with double_precision():
+        restore, log_density = _easy(posterior)
+        rng = np.random.default_rng(SEED)
+        proposals = rng.normal(size=(NUM_CHAINS * num_kept, posterior.dim))
+        evaluate = jax.jit(lambda z: jax.lax.map(log_density, z, batch_size=PROPOSALS_AT_ONCE))
+        weights = np.asarray(evaluate(proposals)) + 0.5 * np.sum(proposals**2, axis=1)
+        weights = np.nan_to_num(weights, nan=-np.inf).reshape(NUM_CHAINS, num_kept)
+        levels = np.log(rng.random(weights.shape))
+        states = np.zeros(weights.shape, int)
+        for chain in range(NUM_CHAINS):
+            at = int(np.argmax(np.isfinite(weights[chain])))
+            for i in range(num_kept):
+                if levels[chain, i] < weights[chain, i] - weights[chain, at]:
+                    at = i
+                states[chain, i] = chain * num_kept + at
+        chains = np.asarray(jax.jit(jax.vmap(restore))(proposals))[states]
+    made = _of_chains(posterior, "independence Metropolis", chains, 0)
+    return made if made.effective_size > least_share * NUM_CHAINS * num_kept else None
+
+
+def nuts(
+    posterior: BenchmarkPosterior,
+    target_accept: float,
+    num_warmup: int = NUM_WARMUP,
+    num_kept: int = NUM_KEPT,
+) -> Reference:
+    """NumPyro's NUTS in the easy coordinates.
+
+    Arguments:
+        num_warmup, num_kept: steps of each of four chains; `num_kept` is a multiple of 1000.
+    """
+    chains, num_divergent = _chains(posterior, target_accept, num_warmup, num_kept)
+    return _of_chains(posterior, "NUTS", chains, num_divergent)
+
+
+Maker = Callable[[BenchmarkPosterior], Reference | None]
+# Chains of ever shorter steps, until hardly any transition diverges.
+NUTS_RUNS = tuple(functools.partial(nuts, target_accept=rate) for rate in TARGET_ACCEPT)
+
+
+def _of_chains(
+    posterior: BenchmarkPosterior, method: str, chains: np.ndarray, num_divergent: int
+) -> Reference:
+    """The reference of chains (c, n, d), thinned."""
+    num_kept = chains.shape[1]
+    thinned = chains[:, :: NUM_CHAINS * num_kept // NUM_DRAWS].reshape(-1, posterior.dim)
+    return Reference(thinned, method, *_checks(chains), num_divergent, num_kept)
+
+
+def long_chains(posterior: BenchmarkPosterior, num_warmup: int, num_kept: int) -> np.ndarray:
+    """Chains (c, n, d) of NUTS, at the least target acceptance without many divergences."""
+    chains = np.empty(0)
+    for target_accept in TARGET_ACCEPT:
+        chains, num_divergent = _chains(posterior, target_accept, num_warmup, num_kept)
+        if num_divergent <= MOST_DIVERGENT * NUM_CHAINS * num_kept:
+            break
+    return chains
 
 
 def _chains(

@@ -113,15 +113,34 @@ def nuts_dense(posterior: BenchmarkPosterior, judge: Judge, seed: int) -> Outcom
 
 
 def _nuts(posterior: BenchmarkPosterior, judge: Judge, seed: int, *, dense_mass: bool) -> Outcome:
-    """Four chains of a quarter of the gradients each, warm-up included, 64 draws from each.
+    """64 draws from each chain of NUTS."""
+    per_chain = NUM_PARTICLES // NUM_CHAINS
+    chains, spent = nuts_chains(posterior, seed, dense_mass=dense_mass)
+    counts = [len(draws) for draws in chains]
+    kept = []
+    for draws in map(after_warmup, chains):
+        index = np.linspace(0, len(draws) - 1, per_chain).round().astype(int)
+        kept.append(draws[index])
+    return Outcome(judge(np.concatenate(kept)), spent, f"{min(counts)} to {max(counts)} draws")
 
-    Gradients of leapfrog steps are counted; the few of the search for a first step size are not.
-    If the budget ends during the warm-up or soon after, the draws come from the second half of all
-    transitions.
+
+def after_warmup(draws: np.ndarray) -> np.ndarray:
+    """The draws after the warm-up; the second half if the budget ended in it, or soon after."""
+    is_long = len(draws) >= NUM_WARMUP + NUM_PARTICLES // NUM_CHAINS
+    return draws[NUM_WARMUP if is_long else len(draws) // 2 :]
+
+
+def nuts_chains(
+    posterior: BenchmarkPosterior, seed: int, *, dense_mass: bool
+) -> tuple[list[np.ndarray], int]:
+    """All states of four chains with a quarter of the gradients each, and the gradients in all.
+
+    Gradients of leapfrog steps are counted, those of the warm-up included; the few of the search
+    for a first step size are not.
     """
     from numpyro.infer import NUTS  # pyright: ignore[reportMissingImports]
 
-    budget, per_chain = NUM_GRADIENTS // NUM_CHAINS, NUM_PARTICLES // NUM_CHAINS
+    budget = NUM_GRADIENTS // NUM_CHAINS
     sampler = NUTS(potential_fn=lambda x: -posterior.log_density(x), dense_mass=dense_mass)
 
     @jax.jit
@@ -139,18 +158,15 @@ def _nuts(posterior: BenchmarkPosterior, judge: Judge, seed: int, *, dense_mass:
         draws = jnp.zeros((budget, posterior.dim))
         return jax.lax.while_loop(goes_on, transition, (state, 0, 0, draws))[1:]
 
-    kept, spent, counts = [], 0, []
+    chains, spent = [], 0
     for key in jax.random.split(jax.random.key(seed), NUM_CHAINS):
         start_key, chain_key = jax.random.split(key)
         position = jax.random.normal(start_key, (posterior.dim,))
         state = sampler.init(chain_key, NUM_WARMUP, position, (), {})
         chain_spent, count, draws = run(state)
-        spent, count = spent + int(chain_spent), int(count)
-        first = NUM_WARMUP if count >= NUM_WARMUP + per_chain else count // 2
-        index = np.linspace(first, count - 1, per_chain).round().astype(int)
-        kept.append(np.asarray(draws)[index])
-        counts.append(count)
-    return Outcome(judge(np.concatenate(kept)), spent, f"{min(counts)} to {max(counts)} draws")
+        spent += int(chain_spent)
+        chains.append(np.asarray(draws)[: int(count)])
+    return chains, spent
 
 
 def mean_field(posterior: BenchmarkPosterior, judge: Judge, seed: int) -> Outcome:

@@ -7,7 +7,7 @@ from typing import Any
 import matplotlib.pyplot as plt
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import NullFormatter
+from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 from nvgd._support.files import write_atomically
 from nvgd.posterior import palette
@@ -45,8 +45,10 @@ def draw(records: Sequence[dict[str, Any]], directory: Path) -> Path:
             title=target,
             xlabel="processor seconds, compilation included",
         )
-        # An axis of less than a decade would have a label at every digit.
-        axes.xaxis.set_minor_formatter(NullFormatter())
+        # An axis of less than a decade would have one label, or one at every digit.
+        axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        axes.xaxis.set_minor_locator(NullLocator())
     panels[0][0].set_ylabel("energy distance")
     handles = [Line2D([], [], color=colour) for colour in COLOURS.values()]
     figure.legend(handles, list(COLOURS), loc="lower center", ncols=4, frameon=False, fontsize=8)

@@ -1,7 +1,7 @@
 """The samplers, each as a compiled piece of a run, with its particles measured in between.
 
 Methods with a step size try the same few, and the one with the smallest last energy distance is
-chosen; `nvgd.NVGD()` and NUTS have none to choose.
+chosen. `nvgd.sample` and NUTS, which have none to choose, are in `running`.
 """
 
 from collections.abc import Callable, Sequence
@@ -58,7 +58,7 @@ def _flow(flow: ParticleFlow, target: BenchmarkTarget, key: jax.Array) -> Piece:
 
 
 def default(target: BenchmarkTarget, _: float, key: jax.Array) -> Piece:
-    """The library's default, without a step size to choose."""
+    """The default's flow as one program, for the cost of a step; `nvgd.sample` takes several."""
     return _flow(nvgd.NVGD(), target, key)
 
 
@@ -138,7 +138,6 @@ class Method(NamedTuple):
 
 
 METHODS: dict[str, Method] = {
-    "nvgd.NVGD()": Method(default, (0.0,)),
     "nvgd.NVGD.paper": Method(paper, LEARNING_RATES),
     "nvgd.SVGD": Method(kernel, LEARNING_RATES),
     "nvgd.ULA": Method(langevin, LANGEVIN_STEPS),

@@ -12,11 +12,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+import nvgd
 from benchmarks.rivals.methods import NUM_LOOKS, Method
-from benchmarks.rivals.targets import BenchmarkTarget
+from benchmarks.rivals.targets import BenchmarkTarget, as_target
 from benchmarks.speed.measure import memory_of
 
-NUTS = "BlackJAX NUTS"
+NUTS, DEFAULT = "BlackJAX NUTS", "nvgd.NVGD()"
 NUM_WARMUP = 300
 # A run ends after this many processor seconds.
 MOST_SECONDS = 40.0
@@ -31,7 +32,8 @@ class Record:
     step_size: float
     compilation_seconds: float
     milliseconds_per_step: float
-    memory_megabytes: float
+    memory_megabytes: float | None
+    """Of the compiled step; None for `nvgd.sample`, which has several programs."""
     seconds_to_level: float | None
     """None if the energy distance never reached the level."""
     level: float
@@ -76,6 +78,41 @@ def _particles(
         seconds,
         energy,
     )
+
+
+def default(target: BenchmarkTarget, seed: int) -> Record:
+    """`nvgd.sample`, called twice: what the first call takes longer is its compilation."""
+    model = as_target(target)
+    first, _, _ = _sampled(model, target, seed)
+    second, seconds, energy = _sampled(model, target, seed)
+    milliseconds = 1e3 * (seconds[-1] - seconds[0]) / target.num_steps
+    return _record(target, DEFAULT, 0.0, first - second, milliseconds, None, seconds, energy)
+
+
+def _sampled(
+    model: nvgd.Target, target: BenchmarkTarget, seed: int
+) -> tuple[float, list[float], list[float]]:
+    """Seconds of a run, and at every look, the seconds up to it and the energy distance."""
+    seconds, energy = [], []
+    started, paused = time.process_time(), 0.0
+
+    def look(state: Any) -> None:
+        nonlocal paused
+        began = time.process_time()
+        seconds.append(began - started - paused)
+        energy.append(target.energy_distance(np.asarray(state.particles)))
+        paused += time.process_time() - began
+
+    nvgd.sample(
+        model,
+        num_particles=target.num_particles,
+        num_steps=target.num_steps,
+        seed=seed,
+        callback=look,
+        metrics_every=target.num_steps // NUM_LOOKS,
+        progress=False,
+    )
+    return time.process_time() - started - paused, seconds, energy
 
 
 def nuts(target: BenchmarkTarget, seed: int) -> Record:
@@ -146,7 +183,7 @@ def _record(
     step_size: float,
     compilation: float,
     milliseconds: float,
-    memory: int,
+    memory: int | None,
     seconds: list[float],
     energy: list[float],
 ) -> Record:
@@ -157,7 +194,7 @@ def _record(
         step_size=step_size,
         compilation_seconds=compilation,
         milliseconds_per_step=milliseconds,
-        memory_megabytes=memory / 1e6,
+        memory_megabytes=None if memory is None else memory / 1e6,
         seconds_to_level=reached[0] if reached else None,
         level=target.level,
         seconds=seconds,

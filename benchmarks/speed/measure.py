@@ -44,22 +44,17 @@ class Measurement:
         return "kept" if below and above else "NOT KEPT"
 
 
-def fastest(
-    runs: Mapping[str, Callable[[], Any]],
-    rounds: int = ROUNDS,
-    clock: Callable[[], float] = time.perf_counter,
-) -> dict[str, float]:
-    """Seconds of the fastest run of each function, in rounds of alternating runs.
+def fastest(runs: Mapping[str, Callable[[], Any]], rounds: int = ROUNDS) -> dict[str, float]:
+    """Processor seconds of the fastest run of each function, in rounds of alternating runs.
 
-    `clock=time.process_time` counts processor seconds of all threads, which other work on the
-    machine disturbs less if single runs are long.
+    Those of all threads: other work on the machine disturbs them less than wall time.
     """
     seconds: dict[str, list[float]] = {name: [] for name in runs}
     for _ in range(rounds):
         for name, run in runs.items():
-            started = clock()
+            started = time.process_time()
             jax.block_until_ready(run())
-            seconds[name].append(clock() - started)
+            seconds[name].append(time.process_time() - started)
     return {name: min(values) for name, values in seconds.items()}
 
 

@@ -81,9 +81,8 @@ def _point(axes: Axes, own: Sequence[Record], style: tuple[str, str]) -> bool:
         return False
     _, colour, marker = STYLES[style]
     quality = min(energy_ratio(runs), MOST)
-    cold, warm = (median(runs, name) for name in ("cpu_seconds", "second_cpu_seconds"))
+    cold = median(runs, "cpu_seconds")
     assert cold is not None
-    assert warm is not None
     # The states of one method are smaller and edged, so that none hides another.
     edge: dict[str, Any] = (
         {"markersize": 8} if state == COLD else {"markersize": 7, "markeredgecolor": "white"}
@@ -92,7 +91,8 @@ def _point(axes: Axes, own: Sequence[Record], style: tuple[str, str]) -> bool:
     if energy_ratio(runs) > MOST:
         text = f"↑ {energy_ratio(runs):.0e}"
         axes.annotate(text, (cold, quality), (0, -14), textcoords="offset points", ha="center")
-    if state == COLD:
+    warm = median(runs, "second_cpu_seconds")
+    if state == COLD and warm is not None:
         axes.plot([warm, cold], [quality] * 2, color=colour, linewidth=0.6, alpha=0.6)
         axes.plot([warm], [quality], color=colour, marker=marker, fillstyle="none", linestyle="")
     return True

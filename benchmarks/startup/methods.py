@@ -37,12 +37,12 @@ def thinned(chains: Any) -> np.ndarray:
 
 
 def neural(problem: Problem) -> Run:
-    """`nvgd.sample` with its defaults, and its cache of compiled programs."""
+    """`nvgd.sample` with as many steps in every run, for the cost of its compilation."""
     return _flow(problem, None)
 
 
 def bare(problem: Problem) -> Run:
-    """`nvgd.sample` without any further argument."""
+    """`nvgd.sample` without any further argument, and with its cache of compiled programs."""
     return _flow(problem, None, {})
 
 
@@ -244,8 +244,7 @@ class Method(NamedTuple):
 
 
 METHODS: dict[str, Method] = {
-    "nvgd": Method(neural, ("jax.numpy", "nvgd")),
-    "nvgd_bare": Method(bare, ("jax.numpy", "nvgd")),
+    "nvgd": Method(bare, ("jax.numpy", "nvgd")),
     "blackjax_nuts": Method(blackjax_nuts, ("jax.numpy", "blackjax")),
     "blackjax_meads": Method(blackjax_meads, ("jax.numpy", "blackjax")),
     "numpyro_nuts": Method(numpyro_nuts, ("jax.numpy", "numpyro.infer")),

@@ -22,7 +22,7 @@ class WorkerFailed(Exception):
 
 def run(task: dict[str, Any], cache: Path) -> dict[str, Any]:
     """Run a task in a fresh process whose caches are in the directory `cache`."""
-    keeps_programs = task["kind"] != "times" or task["method"].startswith("nvgd")
+    keeps_programs = task["kind"] != "times" or task["method"] == "nvgd"
     with tempfile.TemporaryDirectory() as directory:
         result = Path(directory) / "result.json"
         task = {**task, "started": time.time()}

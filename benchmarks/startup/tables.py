@@ -1,6 +1,6 @@
 """The results in Markdown."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,39 +17,53 @@ NUM_PROGRAMS = 10
 
 
 def times_table(times: Sequence[Record], methods: Sequence[str]) -> str:
-    """One row per posterior, one column per method."""
-    rows = [("posterior", "d", *methods, "nvgd / BlackJAX NUTS")]
-    by_posterior = ratios(times)
+    """Tables of time and of quality: one row per posterior, one column per method."""
+    ratio_of = {name: f"{ratio:.2f}" for name, ratio in ratios(times).items()}
+    tables = [
+        _by_method(times, methods, _seconds, {"nvgd / BlackJAX": ratio_of}),
+        "Processor seconds from the start of a process to its posterior, imports and compilation "
+        "included / of a second call in the same process. Medians over seeds.",
+        _by_method(times, methods, _energy),
+        "Energy distance of 256 draws, as a multiple of that of exact draws.",
+        _by_method(times, methods, _widths),
+        "Smallest and largest ratio of a standard deviation to the true one.",
+    ]
+    return "\n\n".join(tables)
+
+
+def _by_method(
+    times: Sequence[Record],
+    methods: Sequence[str],
+    cell: Callable[[Sequence[Record]], str],
+    further: Mapping[str, Mapping[str, str]] | None = None,
+) -> str:
+    """A table of cells made from the finished runs; `further` columns, by posterior, come first."""
+    further = further or {}
+    rows = [("posterior", "d", *further, *(name.replace("_", " ") for name in methods))]
     for name, own in _by_posterior(times).items():
-        cells = [
-            _cell([row for row in own if row["method"] == method and row["state"] == COLD])
-            for method in methods
-        ]
-        ratio = f"{by_posterior[name]:.2f}" if name in by_posterior else ""
-        rows.append((name, str(own[0]["dim"]), *cells, ratio))
-    return (
-        f"{markdown(rows)}\n\nA cell: processor seconds from the start of a process to its "
-        "posterior, imports and compilation included / of a second call in the same process / "
-        "energy distance of 256 draws as a multiple of that of exact draws (smallest and largest "
-        "ratio of a standard deviation to the true one). Medians over seeds."
-    )
+        cells = []
+        for method in methods:
+            runs = [row for row in own if row["method"] == method and row["state"] == COLD]
+            finished = [run for run in runs if "failure" not in run]
+            cells.append(cell(finished) if finished else "failed" if runs else "")
+        others = [column.get(name, "") for column in further.values()]
+        rows.append((name, str(own[0]["dim"]), *others, *cells))
+    return markdown(rows)
 
 
-def _cell(runs: Sequence[Record]) -> str:
-    finished = [run for run in runs if "failure" not in run]
-    if not finished:
-        return "failed" if runs else ""
-    cold, warm = median(finished, "cpu_seconds"), median(finished, "second_cpu_seconds")
-    return f"{cold:.1f} / {warm:.2g} / {_quality(finished)}"
+def _seconds(runs: Sequence[Record]) -> str:
+    return f"{median(runs, 'cpu_seconds'):.1f} / {median(runs, 'second_cpu_seconds'):.2g}"
 
 
-def _quality(runs: Sequence[Record]) -> str:
+def _energy(runs: Sequence[Record]) -> str:
     ratio = energy_ratio(runs)
-    if not np.isfinite(ratio):
-        return "diverged"
+    return f"{ratio:.3g}" if np.isfinite(ratio) else "diverged"
+
+
+def _widths(runs: Sequence[Record]) -> str:
     smallest = min(min(filter(None, run["smallest_sd_ratio"]), default=0.0) for run in runs)
     largest = max(max(filter(None, run["largest_sd_ratio"]), default=0.0) for run in runs)
-    return f"{ratio:.3g} ({smallest:.2g} to {largest:.3g})"
+    return f"{smallest:.2f}–{largest:.3g}"
 
 
 def energy_ratio(runs: Sequence[Record]) -> float:
@@ -60,15 +74,10 @@ def energy_ratio(runs: Sequence[Record]) -> float:
 
 def states_table(times: Sequence[Record]) -> str:
     """What nvgd's time consists of, by the state of its cache."""
-    head = ("posterior", "d", "particles × steps", "import", "cold", "known shape", "again")
+    head = ("posterior", "d", "import", "cold", "known shape", "again")
     rows: list[Row] = [(*head, "second call", "peak GB")]
-    sizes = {"nvgd": "256 × 2000", "nvgd_bare": "bare call"}
-    chosen = [
-        (name, size, [row for row in own if row["method"] == method])
-        for name, own in _by_posterior(times).items()
-        for method, size in sizes.items()
-    ]
-    for name, size, own in chosen:
+    for name, every in _by_posterior(times).items():
+        own = [row for row in every if row["method"] == "nvgd"]
         if not own:
             continue
         first = [median(own, "first_cpu_seconds", state=s) for s in (COLD, KNOWN_SHAPE, AGAIN)]
@@ -76,7 +85,7 @@ def states_table(times: Sequence[Record]) -> str:
         peak = median(own, "peak_gigabytes", state=COLD)
         values = [median(own, "import_cpu_seconds"), *first, warm, peak]
         cells = ["" if value is None else f"{value:.2f}" for value in values]
-        rows.append((name, str(own[0]["dim"]), size, *cells))
+        rows.append((name, str(own[0]["dim"]), *cells))
     return (
         f"{markdown(rows)}\n\nProcessor seconds of `nvgd.sample`: the import, the first call with "
         "each state of the cache, and a second call; peak memory with an empty cache."
@@ -89,15 +98,12 @@ def _by_posterior(times: Sequence[Record]) -> dict[str, list[Record]]:
 
 
 def steps_table(steps: Sequence[Record]) -> str:
-    """Milliseconds per step, processor and wall."""
+    """Processor milliseconds per step."""
     rows: list[Row] = [("target", "d", "flow step", "correction", "256 gradients")]
     for row in steps:
-        cells = [
-            f"{row[f'{part}_cpu_ms']:.3g} ({row[f'{part}_wall_ms']:.3g})"
-            for part in ("flow", "corrections", "gradient")
-        ]
+        cells = [f"{row[f'{part}_cpu_ms']:.2g}" for part in ("flow", "corrections", "gradient")]
         rows.append((row["target"], str(row["dim"]), *cells))
-    return f"{markdown(rows)}\n\nProcessor milliseconds, and in brackets wall milliseconds."
+    return f"{markdown(rows)}\n\nProcessor milliseconds."
 
 
 def programs_table(record: Record) -> str:

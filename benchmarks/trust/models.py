@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from benchmarks.trust.model import TrustModel
 from benchmarks.trust.models_further import FURTHER
 from benchmarks.trust.models_grouped import GROUPED
+from benchmarks.trust.models_held_out import HELD_OUT
+from benchmarks.trust.models_held_out_2 import HELD_OUT_2
 from benchmarks.trust.models_hierarchical import HIERARCHICAL
 from benchmarks.trust.models_latent import LATENT
 from benchmarks.trust.models_priors import PRIORS
@@ -14,7 +16,17 @@ from nvgd._support.errors import check_choice
 
 MODELS: dict[str, TrustModel] = {
     model.name: model
-    for group in (HIERARCHICAL, LATENT, REGRESSION, PRIORS, FURTHER, GROUPED, SHAPES)
+    for group in (
+        HIERARCHICAL,
+        LATENT,
+        REGRESSION,
+        PRIORS,
+        FURTHER,
+        GROUPED,
+        SHAPES,
+        HELD_OUT,
+        HELD_OUT_2,
+    )
     for model in group
 }
 
