@@ -10,7 +10,7 @@ OUT ?= demo-results
 
 help:
 	@echo "make demo   set up and run the two-dimensional funnel: table, figure, animation"
-	@echo "make test   set up and run the tests; about a quarter of an hour on two cores"
+	@echo "make test   set up and run the tests; about nine minutes on two cores"
 	@echo "make test-quick  the tests for everyday work; about two minutes"
 	@echo "make docs   set up and build the site into site/; under ten minutes at first, then seconds"
 	@echo "make benchmark  set up and measure: speed beside its limits, time to the first posterior, rivals; about 40 minutes"
