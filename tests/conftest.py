@@ -1,6 +1,7 @@
 import gc
 import os
 import tempfile
+import warnings
 
 # Pictures are drawn to files only.
 os.environ.setdefault("MPLBACKEND", "agg")
@@ -21,6 +22,12 @@ if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
     _cache = tempfile.TemporaryDirectory(prefix="nvgd-tests-")
     os.environ["JAX_COMPILATION_CACHE_DIR"] = _cache.name
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
+if _worker is None:
+    # On its first import of a day, ArviZ 0.x writes a file, and two processes that do so at once
+    # fail. Here, pytest's other processes have not started yet.
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        import arviz  # noqa: F401
 
 # What `make test-quick` leaves out: real models, experiments, other processes, long runs.
 SLOW = (

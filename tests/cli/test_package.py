@@ -205,6 +205,15 @@ def test_compiled_programs_are_kept_in_the_users_cache_by_default(tmp_path):
     found = Path(python(code, home))
     assert found.parent == shared
     assert found.stat().st_mode & 0o777 == 0o700
+    # A process that was killed while it wrote a program leaves part of it, or nothing.
+    quiet = f"import warnings; warnings.simplefilter('error'); {code}"
+    for size in (100, 0):
+        programs = list(found.glob("*-cache"))
+        for program in programs:
+            program.write_bytes(program.read_bytes()[:size])
+        assert python(quiet, home) == str(found)
+    assert programs
+    assert all(program.stat().st_size > 0 for program in programs)
     # Programs of somebody else are not run.
     shared.chmod(0o777)
     assert python(code, home) == "None"

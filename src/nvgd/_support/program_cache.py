@@ -6,6 +6,7 @@ import hashlib
 import os
 import platform
 import stat
+import warnings
 from pathlib import Path
 
 import jax
@@ -38,6 +39,9 @@ def keep_compiled_programs() -> None:
         _delete_oldest(directory.parent)
         jax.config.update("jax_compilation_cache_dir", str(directory))
         jax.config.update("jax_persistent_cache_min_compile_time_secs", LEAST_SECONDS)
+        # JAX writes a program in place. A process that reads it meanwhile compiles it itself, and
+        # need not tell anybody.
+        warnings.filterwarnings("ignore", "Error reading persistent compilation cache entry")
 
 
 def _is_private(directory: Path) -> bool:
@@ -61,7 +65,11 @@ def _machine() -> str:
 
 
 def _delete_oldest(directory: Path) -> None:
-    """Delete the files that were used longest ago, until the rest is within the limit."""
+    """Delete the files that were used longest ago, until the rest is within the limit.
+
+    Empty files, which a process leaves that is killed while it writes, are deleted in any case: JAX
+    would neither use nor replace them.
+    """
     files = []
     for path in directory.rglob("*"):
         # Another process may delete it first.
@@ -71,8 +79,8 @@ def _delete_oldest(directory: Path) -> None:
                 files.append((max(about.st_atime, about.st_mtime), about.st_size, path))
     total = sum(size for _, size, _ in files)
     for _, size, path in sorted(files):
-        if total <= MOST_BYTES:
-            return
+        if size and total <= MOST_BYTES:
+            continue
         with contextlib.suppress(OSError):
             path.unlink()
             total -= size
