@@ -39,6 +39,15 @@ def draw(records: Sequence[dict[str, Any]], directory: Path) -> Path:
             marker = "o" if len(points) == 1 else None
             axes.plot(*zip(*points, strict=True), color=COLOURS[record["method"]], marker=marker)
         axes.axhline(own[0]["level"], color="black", linestyle=":", linewidth=1)
+        axes.annotate(
+            "level",
+            (0.99, own[0]["level"]),
+            (0, 2),
+            fontsize=8,
+            ha="right",
+            xycoords=("axes fraction", "data"),
+            textcoords="offset points",
+        )
         axes.set(
             xscale="log",
             yscale="log",
@@ -71,8 +80,9 @@ def draw_scaling(rows: Sequence[dict[str, Any]], directory: Path) -> Path:
             values = [row[quantity] for row in own]
             axes.plot(counts, values, marker="o", markersize=4, color=COLOURS[name], label=name)
         axes.set(xscale="log", yscale="log", xlabel="particles", ylabel=label)
-    panels[0].legend(frameon=False, fontsize=8)
-    figure.tight_layout()
+    handles, labels = panels[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="lower center", ncols=5, frameon=False, fontsize=8)
+    figure.tight_layout(rect=(0, 0.07, 1, 1))
     return _saved(figure, directory / "scaling.png")
 
 

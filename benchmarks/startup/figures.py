@@ -90,7 +90,7 @@ def _point(axes: Axes, own: Sequence[Record], style: tuple[str, str]) -> bool:
     axes.plot([cold], [quality], color=colour, marker=marker, linestyle="", **edge)
     if energy_ratio(runs) > MOST:
         text = f"↑ {energy_ratio(runs):.0e}"
-        axes.annotate(text, (cold, quality), (0, -14), textcoords="offset points", ha="center")
+        axes.annotate(text, (cold, quality), (4, -16), textcoords="offset points", ha="right")
     warm = median(runs, "second_cpu_seconds")
     if state == COLD and warm is not None:
         axes.plot([warm, cold], [quality] * 2, color=colour, linewidth=0.6, alpha=0.6)

@@ -123,7 +123,7 @@ def test_predictive_checks_compare_new_data_with_those_observed():
     many = predictive(found).axes[0]
     assert many.get_ylabel() == "share of values below"
     few = Predicted(found["y"].observed[:8], found["y"].new[:, :8])
-    assert predictive({"y": few}, narrow=True).axes[0].get_xlabel() == "datum"
+    assert predictive({"y": few}, narrow=True).axes[0].get_xlabel() == "observation"
     assert predict_observed(nvgd.Target(lambda x: -x @ x, dim=1), positions) == {}
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Float
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator, NullLocator
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
 from nvgd._support.errors import InputError
 from nvgd.flow.stage import StageRecord
@@ -232,6 +232,10 @@ def _set_scale(axes: Axes, curve: Curve, kind: str) -> None:
     elif kind == "log" and high > 5 * np.min(values, initial=high, where=values > 0):
         # Steps at which nothing moved leave a gap.
         axes.set_yscale("log", nonpositive="mask")
+        # An axis of one decade would have one label, or one at every digit.
+        axes.yaxis.set_major_locator(LogLocator(subs=(1, 3)))
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        axes.yaxis.set_minor_locator(NullLocator())
     elif kind == "signed" and falls_far:
         smooth = _smooth(curve).values
         _set_symlog(axes, min(float(smooth.min()), 0.0), float(smooth.max()), noise)

@@ -78,8 +78,8 @@ def predictive(
         draw = _draw_data if len(predicted.observed) <= MAX_ONE_BY_ONE else _draw_distribution
         draw(axes, name, predicted, colour)
         number = len(predicted.observed)
-        inside = f"{predicted.share_inside:.0%} of {number:,} values within their 90 % interval"
-        axes.set_title(inside, fontsize=8)
+        share = f"{100 * predicted.share_inside:.0f} %"
+        axes.set_title(f"{share} of {number:,} values within their 90 % interval", fontsize=8)
         axes.tick_params(labelsize=7)
         axes.spines[["top", "right"]].set_visible(False)
         axes.legend(
@@ -91,15 +91,15 @@ def predictive(
 
 
 def _draw_data(axes: Axes, name: str, predicted: Predicted, colour: str) -> None:
-    """Central 50 % and 90 % of the new data, and the observed value, for every datum."""
+    """Central 50 % and 90 % of the predictions, and the observed value, for every observation."""
     numbers = np.arange(len(predicted.observed))
     levels = np.quantile(predicted.new, (0.05, 0.25, 0.75, 0.95), axis=0)
     axes.vlines(numbers, levels[0], levels[3], color=colour, linewidth=1.5, alpha=0.5)
     axes.vlines(
-        numbers, levels[1], levels[2], color=colour, linewidth=4, label="new, 50 % and 90 %"
+        numbers, levels[1], levels[2], color=colour, linewidth=4, label="predicted, 50 % and 90 %"
     )
     axes.plot(numbers, predicted.observed, "o", color=INK, markersize=4, label="observed")
-    axes.set_xlabel("datum", fontsize=8)
+    axes.set_xlabel("observation", fontsize=8)
     axes.set_ylabel(name, fontsize=8)
     axes.xaxis.set_major_locator(MaxNLocator(8, integer=True))
 
@@ -111,7 +111,8 @@ def _draw_distribution(axes: Axes, name: str, predicted: Predicted, colour: str)
     grid = np.linspace(low - margin, high + margin, 300)
     levels = [_distribution(row, grid) for row in predicted.new]
     band = np.quantile(levels, (0.05, 0.95), axis=0)
-    axes.fill_between(grid, *band, color=colour, alpha=0.4, linewidth=0, label="new, 90 % of draws")
+    label = "predicted, 90 % of draws"
+    axes.fill_between(grid, *band, color=colour, alpha=0.4, linewidth=0, label=label)
     axes.plot(
         grid, _distribution(predicted.observed, grid), color=INK, linewidth=1.3, label="observed"
     )

@@ -15,9 +15,9 @@ _WORDS = (
     (r"\(initial=\)", "(--initial prior)"),
     (r"NVGD\(\)", "--method nvgd"),
     (r"Take a step size (\w+ times smaller)", r"Take a --step-size \1"),
-    (r"Take (\d+) particles or more", r"Take --num-particles \1 or more"),
-    (r"take more particles", "take more --num-particles"),
-    (r"Take more particles", "Take more --num-particles"),
+    (r"Take (\d+) particles or more", r"Use --num-particles \1 or more"),
+    (r"take more particles", "raise --num-particles"),
+    (r"Take more particles", "Raise --num-particles"),
     (r"\(jax_enable_x64\)", "(set JAX_ENABLE_X64=1)"),
 )
 

@@ -80,7 +80,8 @@ def write_report(
 
 def _verdict(diagnosis: Diagnosis) -> str:
     lines = [f"<strong>{escape(diagnosis.verdict)}</strong>"]
-    lines += [f"<p>{escape(text)}</p>" for text in (diagnosis.reason, diagnosis.advice)]
+    reason = f"{diagnosis.reason[:1].upper()}{diagnosis.reason[1:]}"
+    lines += [f"<p>{escape(text)}</p>" for text in (reason, diagnosis.advice)]
     lines += [f'<p class="soft">{escape(text)}</p>' for text in diagnosis.cautions]
     colour = COLOURS.get(diagnosis.verdict, "bad")
     return f'<div class="verdict {colour}" id="verdict">{"".join(lines)}</div>'
@@ -147,7 +148,7 @@ def _predictive(posterior: Posterior) -> list[str]:
         return []
     colour = colour_of(posterior.method)
     return [
-        "<h2>Posterior predictive check: new data beside the observed data</h2>",
+        "<h2>Posterior predictive check: predicted and observed data</h2>",
         _figure("predictive", lambda narrow: predictive(found, colour=colour, narrow=narrow)),
     ]
 
