@@ -111,8 +111,8 @@ class Form:
     """The structure of a pytree and its leaves that are not arrays, hashed once.
 
     A program that is called thousands of times gets its arrays as a flat list, and this object for
-    the rest: `eqx.filter_jit` would take a pytree of modules apart anew in every call. JAX keeps
-    the form as long as the program, hence no arrays in it.
+    the rest: `eqx.filter_jit` would flatten a pytree of modules in every call. JAX keeps the form
+    as long as the program, hence no arrays in it.
     """
 
     def __init__(self, dynamic_form: Any, static: PyTree):

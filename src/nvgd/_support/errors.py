@@ -46,7 +46,7 @@ class RunStoppedWarning(UserWarning):
 
 
 class DataOrderWarning(UserWarning):
-    """A stream of batches whose rows are not shuffled, or not as many as it was said to hold."""
+    """A stream of batches whose rows are not shuffled, or whose length is not `num_rows`."""
 
 
 class NotConvergedWarning(UserWarning):

@@ -39,13 +39,13 @@ def keep_compiled_programs() -> None:
         _delete_oldest(directory.parent)
         jax.config.update("jax_compilation_cache_dir", str(directory))
         jax.config.update("jax_persistent_cache_min_compile_time_secs", LEAST_SECONDS)
-        # JAX writes a program in place. A process that reads it meanwhile compiles it itself, and
-        # need not tell anybody.
+        # JAX writes a program in place. A process that reads an incomplete one compiles it itself,
+        # and the warning would only confuse.
         warnings.filterwarnings("ignore", "Error reading persistent compilation cache entry")
 
 
 def _is_private(directory: Path) -> bool:
-    """Whether nobody but the owner can write here: a program from elsewhere is foreign code."""
+    """Whether only this user can write here: a program of another user would be foreign code."""
     if not hasattr(os, "getuid"):
         return True
     about = directory.lstat()
@@ -55,7 +55,7 @@ def _is_private(directory: Path) -> bool:
 
 @functools.cache
 def _machine() -> str:
-    """A name for this kind of processor: home directories may be shared by different machines."""
+    """A name for this kind of processor, since different machines may share a home directory."""
     text = f"{platform.machine()} {platform.processor()} {jax.__version__}"
     with contextlib.suppress(OSError):
         lines = Path("/proc/cpuinfo").read_text().splitlines()

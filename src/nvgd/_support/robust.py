@@ -24,7 +24,7 @@ STUDENT = 1.2034
 NUM_QUICK, FEW_STARTING = 3, 27
 # Correlations are shrunk towards zero by this factor, so that the scatter stays invertible.
 SHRINKAGE = 0.02
-# Sorts are slow, and across devices they move what they sort: they use at most so many rows.
+# Sorts are slow, and across devices they move their data: they use at most this many rows.
 MOST_SORTED = 512
 # Most rows whose numbers fit into the last bits of single-precision values.
 MOST_NUMBERED = 1024
@@ -47,7 +47,7 @@ def median(values: Float[Array, "n ..."], most: int = MOST_SORTED) -> Float[Arra
 def quantiles(
     values: Float[Array, "n ..."], *shares: float, most: int = MOST_SORTED
 ) -> Float[Array, "k ..."]:
-    """For each share, the smallest value that so many of the first axis do not exceed.
+    """For each share, the smallest value that this share of the first axis does not exceed.
 
     Among more than `most` rows, those of an evenly spaced selection.
     """

@@ -21,7 +21,7 @@ MOST_REJECTIONS = 60
 LARGEST_GAP = 15.0
 # Searches of the coordinates before a new round of corrections.
 NUM_SEARCHES = 10
-# Coordinates are fitted to so many rows per dimension, from so many states of each chain at most.
+# Rows per dimension to which coordinates are fitted, and the most states of a chain among them.
 # With fewer particles per dimension, the states of a chain are too much alike.
 ROWS_PER_DIMENSION, MOST_SNAPSHOTS, FEWEST_PER_DIMENSION = 8, 5, 2
 # Streams of a step's key.
@@ -60,7 +60,7 @@ class Adapted(NamedTuple):
     frame: AbstractFrame
     jumps: Jumps
     source: Int[Array, " n"]
-    """For each particle, the one whose place it takes; most take their own."""
+    """For each particle, the index of the one that it becomes a copy of; most keep their own."""
 
 
 def adapt(
@@ -101,7 +101,7 @@ def adapt(
     log_densities = found.log_densities + frame.log_volumes(expressed)
     is_healthy = ~is_stray(expressed, log_densities) & (num_rejections < MOST_REJECTIONS)
     num_particles = len(expressed)
-    # A few tries find a healthy one, unless hardly any is.
+    # A few tries find a healthy particle, unless almost none is healthy.
     others = random_indices(key, (8, num_particles), num_particles, STRAY_STREAM)
     own = jnp.arange(num_particles)
     source = own

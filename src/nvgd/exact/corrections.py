@@ -32,7 +32,7 @@ from nvgd.targets.target import Target
 # Target acceptance rate, and the rate at which the step size adapts to it.
 ACCEPTANCE = 0.8
 ADAPTATION = 0.1
-# Share of the corrections that adapts, if nothing else is said.
+# Default share of the corrections that adapts.
 SHARE_ADAPTING = 0.5
 # Number of fits of coordinates and jumps, over the half of the steps that adapts, and fewest steps
 # from one to the next.
@@ -56,10 +56,10 @@ class Corrections(AbstractStage):
     twenty have sizes that follow the local scale of the target (`local_steps`), and every tenth
     step is a jump, which can lead to another mode (`jumps`).
 
-    Coordinates, jumps and ε adapt over the first part of the corrections, half of them if nothing
-    else is said, and particles that are stray or stuck are replaced by others (`adaptation`). With
-    two to eight particles per dimension, coordinates are fitted to up to five states of each chain.
-    In the second part nothing adapts, so that the target is kept exactly, and the states at regular
+    Coordinates, jumps and ε adapt over the first part of the corrections, half of them by default,
+    and particles that are stray or stuck are replaced by others (`adaptation`). With two to eight
+    particles per dimension, coordinates are fitted to up to five states of each chain. In the
+    second part nothing adapts, so that the target is kept exactly, and the states at regular
     intervals are draws (`kept_steps`).
 
     Arguments:

@@ -5,10 +5,10 @@ normal given t, the scores are linear in w,
 
     ∇log p(w | t) = −Σᵢ eᵏⁱᵗⁱ (Aᵢw − aᵢ) − (Bw − b),
 
-with kᵢ that are known: −2 for effects of variance τ² in centred form; 2 if the effects are divided
-by τ; ±1 if t is the log of a variance or precision. A regression of the scores on (eᵏⁱᵗⁱw, eᵏⁱᵗⁱ)
-and (w, 1) tells Aᵢ, B, aᵢ and b without noise, at particles of any distribution. A basis V in which
-all matrices are diagonal, with VᵀAᵢV = Dᵢ and Vᵀ(ΣAᵢ + B)V = I, makes the density normal:
+with known kᵢ: −2 for effects of variance τ² in centred form; 2 if the effects are divided by τ; ±1
+if t is the log of a variance or precision. A regression of the scores on (eᵏⁱᵗⁱw, eᵏⁱᵗⁱ) and (w, 1)
+gives Aᵢ, B, aᵢ and b without noise, at particles of any distribution. A basis V in which all
+matrices are diagonal, with VᵀAᵢV = Dᵢ and Vᵀ(ΣAᵢ + B)V = I, makes the density normal:
 
     w = V y,   y = (Σᵢ eᵏⁱᵗⁱVᵀaᵢ + Vᵀb)/π + z/√π,   π = 1 + Σᵢ (eᵏⁱᵗⁱ − 1) Dᵢ.
 
@@ -43,7 +43,7 @@ MOST_SCALES = 2
 REACH = 16.0
 # Ridge penalty, relative to the mean square of each feature, and rows per dimension.
 RIDGE, ROWS_PER_DIMENSION = 1e-6, 40
-# No hierarchy is looked for in more dimensions: that would take seconds.
+# There is no search in more dimensions, where it would take seconds.
 MOST_DIMENSIONS = 128
 # Shares D of the precision below SMALL are zero. Eigenvalues of A + B, in units of the particles'
 # spread, are at least LEAST.
@@ -180,14 +180,14 @@ def find_hierarchy(
 
 
 def _fitted(x: Matrix, s: Matrix, unit: Matrix, limit: float) -> HierarchyFrame | None:
-    """The frame with as many t as lower the misfit at rows that were left out."""
+    """The frame with as many t as lower the misfit on held-out rows."""
     scales: list[tuple[int, float]] = []
     found = None
     # Two may be below the limit where each alone is not.
     for _ in range(MOST_SCALES):
         scales = [*scales, (_axis(x, s, [axis for axis, _ in scales]), 0.0)]
         misfit = np.inf
-        # A new t changes which k is best for the one before.
+        # A new t can change the best k of the previous one.
         for index in reversed(range(len(scales))):
             axis, _ = scales[index]
             tried = [
@@ -266,7 +266,7 @@ def _common_basis(matrices: NDArray[np.floating]) -> tuple[Matrix, Matrix]:
     """A rotation in which symmetric matrices are nearly diagonal, and their diagonals.
 
     Matrices with a common basis have it in common with almost all of their combinations; of a few
-    random ones, that which leaves least off the diagonals is taken.
+    random ones, the one that leaves the smallest off-diagonal entries is used.
     """
     rng = np.random.default_rng(0)
     best, found = -np.inf, None

@@ -72,7 +72,7 @@ def fit_jumps(particles: Float[Array, "n d"], key: PRNGKeyArray, stream: int) ->
     particles = even_selection(particles)
     num, dim = particles.shape
     uniforms = random_uniforms(key, (NUM_MODES,), particles.dtype, stream)
-    # No stray is chosen because it is far away.
+    # Clipped, so that strays are not chosen for their distance.
     farthest = 100 * dim * typical_size(particles.ravel()) ** 2
 
     def choose(i: Array | int, centres: Float[Array, "k d"]) -> Float[Array, "k d"]:

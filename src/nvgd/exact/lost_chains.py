@@ -1,4 +1,4 @@
-"""Chains that have spent a round where the target has no mass worth a chain.
+"""Chains that have spent a round in a region whose mass is too small for a chain.
 
 A flow can leave a few particles in modes that are tens of nats lower than the others. Their chains
 stay there, and so small a share of the chains hardly changes any mean, but all widths.
@@ -12,9 +12,9 @@ from jaxtyping import Array, Bool, Float
 from nvgd._support.compilation import quickly_compiled
 from nvgd.flow.coordinates.base import AbstractFrame
 
-# Fewest states per chain from which its spread can be told.
+# Fewest states per chain from which its spread can be estimated.
 FEWEST_STATES = 8
-# In a lost region, less than exp(−LEAST_GAP) of the n chains belong. In many dimensions the log
+# A lost region should hold fewer than exp(−LEAST_GAP) of the n chains. In many dimensions the log
 # density of a good chain varies by more: it has standard deviation √(d/2) for a normal target.
 LEAST_GAP = 10.0
 

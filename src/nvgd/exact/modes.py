@@ -29,7 +29,7 @@ class Modes(NamedTuple):
     def shift(
         self, particles: Float[Array, "n d"], uniforms: Float[Array, " n"]
     ) -> tuple[Float[Array, "n d"], Float[Array, " n"]]:
-        """Where shifts lead, and the log factor |Rⱼ|/|Rᵢ| of their acceptance; −∞ outside of j."""
+        """Ends of shifts, and the log factor |Rⱼ|/|Rᵢ| of their acceptance; −∞ outside of j."""
         num_modes = len(self.centres)
         inside, logs = self._inside(particles)
         own = jnp.argmax(logs, axis=1)

@@ -9,8 +9,8 @@ such as the logs of these scales, and w the other coordinates. The frame
 makes the conditional distributions alike: z is about standard normal given any t. Each mⱼ and gⱼ is
 a smooth function of every tᵢ that is linear far outside.
 
-The scores tell t, g and m without noise if w is normal given t, and independent in its coordinates.
-Then sⱼ = −(wⱼ − mⱼ)/σⱼ², so that
+The scores determine t, g and m without noise if w is normal given t, and independent in its
+coordinates. Then sⱼ = −(wⱼ − mⱼ)/σⱼ², so that
 
     log σⱼ = ½(log|wⱼ − mⱼ| − log|sⱼ|)      and      mⱼ = wⱼ + σⱼ²sⱼ
 

@@ -16,7 +16,7 @@ NUM_SWEEPS = 2
 
 @on_one_thread
 def support_points(positions: Float[np.ndarray, "n k d"]) -> Float[np.ndarray, "n d"]:
-    """One of the k draws of each of n chains, such that all n are near to all draws.
+    """One of the k draws of each of n chains, such that the n together represent all draws.
 
     The energy distance between the chosen draws and all draws,
 
@@ -40,7 +40,7 @@ def support_points(positions: Float[np.ndarray, "n k d"]) -> Float[np.ndarray, "
     pool = ((pool[:: -(-len(pool) // MOST_POOLED)] - centre) / scale).astype(np.float32)
     far = _distances(flat, pool).mean(axis=1).reshape(num_chains, -1)
     flat = flat.reshape(num_chains, -1, dim)
-    # The last draws to begin with.
+    # Start from the last draw of each chain.
     places = np.zeros(num_chains, int)
     chosen = flat[:, 0].copy()
     for _ in range(NUM_SWEEPS):

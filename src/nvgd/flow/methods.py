@@ -37,9 +37,10 @@ class NVGD(ParticleFlow):
         optimizer: an `optax` transformation that moves the particles, in place of `Capped` and
             `Reborn`.
         coordinates: the coordinates in which the network sees the particles.
-        corrected: whether runs of 500 steps or more end with Metropolis-corrected steps, from step
-            400 on (from 200 on where the length is "auto" and the flow is at rest), or after 20 %
-            of a longer run. Has no effect with minibatches and more than 300 parameters.
+        corrected: whether a run ends with Metropolis-corrected steps, after 400 steps of the flow
+            or 20 % of `num_steps`, whichever is more. On all data, the flow ends after 200 steps if
+            it is at rest by then. Runs of fewer than 500 steps (400 on all data), and minibatches
+            with more than 300 parameters, have no corrections.
         options: options of `directions.Neural`: `witness`, `learning_rate`, `patience` and so on.
 
     Examples:

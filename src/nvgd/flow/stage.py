@@ -73,8 +73,8 @@ class AbstractStage(eqx.Module):
         particles = stage.finish(target, state)                     # once, on the host
 
     A step evaluates the target at `positions(state)`, one gradient per particle, and passes the
-    result to `update`; now and then to `prepare` before. Pass the same key to every step: the step
-    number is folded in.
+    result to `update`, and before that to `prepare` where that is due. Pass the same key to every
+    step: the step number is folded in.
     """
 
     @property

@@ -47,7 +47,7 @@ def pymc_for_jax() -> Iterator[Any]:
 
 
 def _forget(module: str) -> None:
-    """Make Python import this module again when it is next asked for."""
+    """Make Python import this module again at its next import statement."""
     del sys.modules[module]
     package, _, name = module.rpartition(".")
     if package in sys.modules:
@@ -56,7 +56,7 @@ def _forget(module: str) -> None:
 
 @contextmanager
 def without_dtype_warnings() -> Iterator[None]:
-    """Silence JAX about dtypes of PyMC's graphs, which ask for 64 bits whatever JAX's precision."""
+    """Silence JAX about dtypes of PyMC's graphs, which request 64 bits whatever JAX's precision."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Explicitly requested dtype")
         yield

@@ -39,7 +39,7 @@ def autocorrelation_times(values: Float[np.ndarray, "n k c"]) -> Float[np.ndarra
     """Integrated autocorrelation times of the columns, in states, between 1 and k.
 
     The variance of a mean over k states is σ²τ/k, where τ is the autocorrelation time. With many
-    chains it is known: it is the variance between the means of the chains.
+    chains, it is estimated by the variance between their means.
     """
     values = np.asarray(values, np.float64)
     length = values.shape[1]

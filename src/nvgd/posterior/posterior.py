@@ -258,7 +258,7 @@ class Posterior(RunRecord):
 
         Arguments:
             kind: "marginals", "pairs" (of the scalars that matter most), "history", or "predictive"
-                (new data beside the observed data, if the model has both).
+                (predicted beside observed data, if the model has both).
             names: names of the draws to show; all if omitted.
             narrow: whether to use fewer panels per row, for a narrow page.
         """

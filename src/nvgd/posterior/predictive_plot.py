@@ -1,4 +1,4 @@
-"""Posterior predictive check: new data from the model beside the observed data."""
+"""Posterior predictive check: data predicted by the model beside the observed data."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -26,7 +26,7 @@ INK = "#1c2430"
 
 
 class Predicted(NamedTuple):
-    """Observed values of one variable, and as many new ones per draw."""
+    """Observed values of one variable, and as many predicted ones per draw."""
 
     observed: Float[np.ndarray, " n"]
     new: Float[np.ndarray, "k n"]

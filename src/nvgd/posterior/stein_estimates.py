@@ -104,7 +104,7 @@ def total_errors(
     density_error: float,
     precision: np.dtype,
 ) -> Float[np.ndarray, " k"]:
-    """Standard errors of means, with what more draws do not reduce.
+    """Standard errors of means, including the errors that more draws do not reduce.
 
     Control variates can make the error of sampling smaller than that of the log density. An error
     of the log density with standard deviation δ over the draws shifts a mean by its covariance with

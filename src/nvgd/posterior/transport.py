@@ -147,7 +147,8 @@ def learn_transport(
     Arguments:
         target: p, without minibatches.
         flow: deterministic Euler steps along a direction with a field.
-        base: q₀, N(0, I) by default; the wider and nearer to the target, the better the weights.
+        base: q₀, N(0, I) by default. Weights are best if it is close to the target and somewhat
+            wider.
         num_particles: number of particles to which the fields are fitted.
         num_steps: number of steps of the flow.
         seed: the same seed gives the same transport.

@@ -2,8 +2,8 @@
 
 Climbs from the particles and from starts of several widths end at peaks. Peaks with a barrier
 between them are separate modes. A mode that no particle climbs to gets particles if a normal
-approximation gives it a share of the mass. How many is not important: the corrections shift
-particles between the modes, and so find the weights.
+approximation gives it a share of the mass. The number is not important: the corrections shift
+particles between the modes, which gives them their weights.
 
 In many dimensions, a wide mode close to a narrow one has no peak of its own: its mass lies on a
 shell, inside of which the narrow one is higher everywhere. All climbs lead to the narrow one then,
@@ -23,7 +23,7 @@ from nvgd.targets.evaluation import evaluate
 from nvgd.targets.scores import Scores
 from nvgd.targets.target import Target
 
-# In more dimensions, climbs of this length do not arrive.
+# In more dimensions, climbs of this length do not reach a peak.
 MOST_DIMENSIONS = 100
 FEWEST_PARTICLES = 32
 # Climbs are taken in two batches. In the first, one of four starts at a particle. The others start
@@ -38,7 +38,7 @@ MOST_MODES = 6
 # Largest gain of a Newton step from a peak, in nats.
 LARGEST_GAIN = 0.5
 # Particles do not belong to a normal mode if their distance from its peak, or the median of their
-# log densities, is so many standard deviations away from what it would be there.
+# log densities, is this many standard deviations from its expected value.
 FAR, FAR_BELOW = 4.0, 2.0
 # Smallest share of the mass that counts, and smallest number of particles that a mode gets.
 SMALLEST_SHARE = 0.01

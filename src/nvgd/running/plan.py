@@ -92,7 +92,7 @@ class AbstractLeg(ABC):
         chains: Chains | None,
         key: PRNGKeyArray,
     ) -> tuple[Active, int]:
-        """Mend which modes hold particles before this leg, and count the gradients it takes.
+        """Move particles between modes before this leg, and count the gradients that this takes.
 
         By default, nothing is done.
 
@@ -183,7 +183,7 @@ class CorrectionLeg(AbstractLeg):
         """A new subsample at the beginning of a round."""
         if not target.is_noisy or not self.begins(active):
             return active.subsample
-        # A noisy flow leaves the particles too far apart; after a first round, that is no excuse.
+        # A noisy flow leaves the particles too far apart; after a first round, they should not be.
         return subsample(
             target,
             active.state.particles,
@@ -271,7 +271,7 @@ def plan(flow: ParticleFlow, target: Target, num_steps: int) -> Plan:
 def leg_at(legs: Plan, step: int, kind: str = "flow") -> AbstractLeg:
     """The leg of the step after `step`, for a run in a stage of this kind.
 
-    A run never returns to an earlier stage: one that is made longer goes on with its corrections,
+    A run never returns to an earlier stage: a run that is extended continues its corrections,
     although the flow of a run of that length would be longer, too.
     """
     first = next((i for i, leg in enumerate(legs) if leg.kind == kind), 0)
@@ -285,9 +285,9 @@ def num_flow_steps(num_steps: int) -> int:
 
 
 def _with_hierarchy(active: Active, chains: Chains | None) -> Active:
-    """Look for a hierarchy in the draws of a round that ends, for the next one.
+    """Look for a hierarchy in the draws of a finished round, for the next one.
 
-    A hierarchy that is known is only replaced by another, unless that is worse.
+    A known hierarchy stays in use unless a better one is found.
     """
     if chains is None:
         return active

@@ -1,4 +1,4 @@
-"""Signs of life during a run: a bar in a terminal or notebook, lines now and then elsewhere."""
+"""Progress of a run: a bar in a terminal or notebook, occasional lines elsewhere."""
 
 import os
 import sys

@@ -42,7 +42,7 @@ class Run(RunState):
         Arguments:
             watch: takes metrics and calls back.
             saver: the `Checkpoints` of the run, or None.
-            progress: shows a person how far the run is.
+            progress: shows the progress of the run.
         """
         self._progress = progress
         try:
@@ -213,7 +213,7 @@ class Run(RunState):
         if chunk is not None:
             with deferred_interrupts():
                 self._record(step, chunk)
-        # After a value that is not finite, an error is not surprising, and has been dealt with.
+        # An error after a value that is not finite is a consequence, and has been dealt with.
         if raised is not None and (chunk is None or chunk.healthy):
             self._stop_for(raised)
 

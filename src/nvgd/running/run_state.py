@@ -62,7 +62,7 @@ class RunState:
         self._density_error: tuple[int, float] | None = None
         self._progress = Progress(0, is_shown=False)
         self.notes: list[str] = []
-        """What a person should know about a run that went on after a fault."""
+        """Messages about faults from which the run recovered."""
         # Batches read by the host are large, which limits the number of steps per chunk.
         self.capacity = CAPACITY
         self._part = slice(None)
@@ -71,7 +71,7 @@ class RunState:
             self._part = placement.batch_part(target.batch_size or 0)
 
     def _reading(self) -> contextlib.AbstractContextManager[None]:
-        """Context manager: the person sees that a pass over all rows is under way, if it is."""
+        """Context manager: show that a pass over all rows is under way, if one is."""
         if not self.target.is_noisy:
             return contextlib.nullcontext()
         return self._progress.working(f"reading all {self.target.num_rows:,} rows")

@@ -120,8 +120,8 @@ def sample(
         devices: number of devices to split the particles over, a list of devices, or a
             `device_mesh`, which can also split data rows. If omitted, one device, or all devices of
             all processes if `jax.distributed` is initialised.
-        progress: show a progress bar in a terminal or notebook; elsewhere, such as in a log file, a
-            line on standard error now and then if the run takes more than ten seconds.
+        progress: show a progress bar in a terminal or notebook. Elsewhere, such as in a log file, a
+            run of more than ten seconds writes occasional lines to standard error.
 
     Examples:
         >>> posterior = nvgd.sample(lambda x: -0.5 * jnp.sum(x**2), dim=2)
@@ -208,7 +208,7 @@ def sample(
             num_steps=num_steps,
             max_steps=max_steps,
             initial=initial,
-            # Away from the seeds that a person counts up from this one.
+            # Far from consecutive seeds, which a user may choose for further runs.
             seed=(int(seed) + 1_000_003 * number) % 2**32,
             thin=thin,
             devices=own_devices(),

@@ -67,13 +67,13 @@ def simulation_based_calibration(
     One compilation serves all simulations if their targets differ only in arrays: define functions
     once, outside `make_target`, and pass data of a fixed shape as arrays, by
     `jax.tree_util.Partial` as above, in fields of an `eqx.Module`, or as `Target(..., data=data)`.
-    A new lambda or closure per data set is compiled anew each time, of which a warning tells.
+    A new lambda or closure per data set is compiled each time, and a warning says so.
 
     Arguments:
         simulate: maps a JAX key to parameters drawn from the prior and data drawn from the
             likelihood. The parameters are a dictionary from names to arrays, like the posterior's
             `draws`, in constrained space; it may leave out some of them.
-        num_simulations: number of data sets. The discrepancies that show are of order 1/√this.
+        num_simulations: number of data sets; discrepancies of order 1/√num_simulations show.
         make_target: maps the data to the target. If omitted, `simulate` returns the target itself
             in place of the data.
         num_ranks: number of possible ranks. The true value is compared with one draw fewer, evenly

@@ -109,7 +109,7 @@ class AbstractLength(ABC):
 
     @property
     def is_converged(self) -> bool | None:
-        """Whether the run came to rest; None if it has not been looked at."""
+        """Whether the run came to rest; None if that was not checked."""
         return None
 
     def records(self) -> Records:

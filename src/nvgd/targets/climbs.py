@@ -21,7 +21,7 @@ LEAST_GAIN, SHORTER = 1e-4, 0.25
 # A climb ends after MOST_SMALL successive steps that gain less than SMALL_GAIN nats. One small gain
 # is not enough: with badly scaled coordinates, single steps may gain little.
 MOST_SMALL, SMALL_GAIN = 4, 1e-3
-# Where the log density is looked at between two peaks, as shares of the way, and by how many nats
+# Where the log density is evaluated between two peaks, as shares of the way, and by how many nats
 # it must fall there: chains cross lower barriers.
 BETWEEN = np.arange(1, 10) / 10
 BARRIER = 2.0
@@ -123,7 +123,7 @@ def _climb_all(evaluate: Batch, starts: Float[np.ndarray, "n d"], most: int) -> 
 def points_between(
     peaks: Float[np.ndarray, "n d"], other: Float[np.ndarray, " d"]
 ) -> Float[np.ndarray, "s n d"]:
-    """Points on the way from each peak to another one, at which a barrier is looked for."""
+    """Points on the way from each peak to another one, at which barriers are sought."""
     return peaks + BETWEEN[:, None, None] * (other - peaks)
 
 

@@ -25,7 +25,7 @@ from nvgd.targets.target import Target
 # Chains stay within √d + MARGIN standard deviations of the anchor.
 MARGIN = 8.0
 # The margin stops chains if more than MOST_PRESSING of the particles are beyond the first half of
-# it; particles that the posterior has scattered as LLᵀ are not.
+# it; particles with scatter LLᵀ are not.
 MOST_PRESSING = 0.05
 # With a larger error, in nats, chains would be far from the target.
 LARGEST_ERROR = 2.0
@@ -55,7 +55,7 @@ class CorrectedPrior(eqx.Module):
     """log prior(θ) + b·u + ½uᵀCu − 2 max(0, |u| − R)².
 
     Far from the anchor, the expansion means nothing and may grow without bound. The last term keeps
-    chains within R = √d + 8; particles that the posterior has scattered as LLᵀ lie far inside.
+    chains within R = √d + 8; particles with scatter LLᵀ lie far inside.
     """
 
     log_prior: Any

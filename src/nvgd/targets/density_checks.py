@@ -10,8 +10,8 @@ from nvgd.targets.target import Target
 
 # Particles at which log densities are compared.
 NUM_COMPARED = 32
-# So many particles that were left in a probable place tell of another mode; of more than MOST_LEFT,
-# some are looked at.
+# This many particles left in a probable place indicate another mode; at most MOST_LEFT are
+# examined.
 FEWEST_LEFT, MOST_LEFT = 2, 16
 
 
@@ -35,7 +35,7 @@ def leaves_behind(target: Target, before: Float[Array, "n d"], after: Float[Arra
 
     A subsample with one anchor does not represent several distant modes: chains on it would all
     gather in one of them. Takes one pass over all rows, and another if there are such particles:
-    from those beside the same mode, the log density never falls on the way to it.
+    a particle beside the same mode has no barrier on the way to it.
 
     Arguments:
         before, after: particles before and after they moved.
@@ -66,6 +66,6 @@ def leaves_behind(target: Target, before: Float[Array, "n d"], after: Float[Arra
 
 
 def evenly_spaced(num_particles: int, number: int = NUM_COMPARED) -> np.ndarray:
-    """Rows of so many particles, evenly spaced; of all, if there are fewer."""
+    """Indices of evenly spaced particles; of all, if there are fewer."""
     number = min(number, num_particles)
     return np.linspace(0, num_particles - 1, number).round().astype(int)

@@ -1,8 +1,8 @@
 """Modes that the particles of a noisy flow have missed: climbs from where the particles started.
 
 In its first steps, a flow moves all particles together, and may carry those of one mode over to
-another. Each climb here goes its own way: steps of Adam's on batches, then, for those that end far
-from the particles, L-BFGS on all rows.
+another. Here, climbs are independent of each other: steps of Adam's on batches, then, for those
+that end far from the particles, L-BFGS on all rows.
 """
 
 from typing import NamedTuple, cast
@@ -88,7 +88,7 @@ def other_modes(
     peaks, at_centre, between, here = np.split(
         values, np.cumsum([len(ends), 1, len(between)]).tolist()
     )
-    # With few particles per dimension, distances alone would tell of modes where there are none.
+    # With few particles per dimension, distances alone would indicate modes that do not exist.
     is_apart = has_barrier(between.reshape(-1, len(ends)), peaks, float(at_centre[0]))
     is_mode = (peaks > np.median(here)) & is_apart
     if not is_mode.any():

@@ -70,7 +70,7 @@ def check_dependence(slopes: Float[np.ndarray, "m k"], rows: PyTree) -> None:
 
 
 def check_number(num_seen: int, num_rows: int, batch_size: int) -> None:
-    """Warn of a stream that holds another number of rows than it was said to.
+    """Warn of a stream whose number of rows is not `num_rows`.
 
     Arguments:
         num_seen: rows in one pass; those of an incomplete last batch may be left out.

@@ -67,7 +67,7 @@ class Look(NamedTuple):
     slopes: Float[Array, "k rows"]
     """Derivative of every row's log likelihood towards each probe."""
     remainders: Float[Array, "k rows"]
-    """Of every row and probe, what a quadratic expansion at the anchor leaves over."""
+    """For every row and probe, the remainder of a quadratic expansion at the anchor."""
 
 
 @quickly_compiled
@@ -187,9 +187,10 @@ def row_values(target: Target, position: Float[Array, " d"], rows: PyTree) -> Fl
 
 
 def faulty_row(target: Target, position: Float[Array, " d"]) -> int | None:
-    """Number of the first row whose log likelihood is not finite at a position, if any is.
+    """Index of the first row whose log likelihood is not finite at a position.
 
-    None, too, if the target does not use minibatches, or its rows cannot be read again.
+    None if there is no such row, if the target does not use minibatches, or if its rows cannot be
+    read again.
     """
     if not target.is_noisy or not target.can_use_all_data:
         return None

@@ -19,8 +19,8 @@ from nvgd.stein.divergences import choose_divergence, values_and_divergences
 from nvgd.stein.regularisers import is_quadratic
 from nvgd.stein.witnesses import MLP, Witness
 
-# While the network gains less than this per coordinate, the particles are normal for all it can
-# tell, and it is trained in one of SELDOM steps only.
+# While the network gains less than this per coordinate, it finds no deviation from normality, and
+# is trained in one of SELDOM steps only.
 SMALL_GAIN = 0.003
 SELDOM = 5
 # A network of this size needs no more particles to learn from.

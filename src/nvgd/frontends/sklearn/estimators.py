@@ -14,7 +14,7 @@ from nvgd.frontends.sklearn.packages import (
 
 
 class BayesianNetworkRegressor(RegressorMixin, BayesianNetworkEstimator):
-    """Regression by a posterior over networks, with honest intervals.
+    """Regression by a posterior over neural networks, with predictive intervals.
 
         regressor = BayesianNetworkRegressor(random_state=0).fit(X, y)
         mean, sd = regressor.predict(X_new, return_std=True)
@@ -119,7 +119,7 @@ class BayesianNetworkRegressor(RegressorMixin, BayesianNetworkEstimator):
 
 
 class BayesianNetworkClassifier(ClassifierMixin, BayesianNetworkEstimator):
-    """Classification by a posterior over networks.
+    """Classification by a posterior over neural networks.
 
         classifier = BayesianNetworkClassifier(random_state=0).fit(X, y)
         classifier.predict_proba(X_new)

@@ -110,7 +110,7 @@ def train(
 
 def _batch_size(given: int | str | None, num_rows: int) -> int | None:
     if given != "auto":
-        # A batch of all rows is no batch.
+        # A batch of all rows is not a minibatch.
         return given if isinstance(given, int) and given < num_rows else None
     size = int(np.clip(num_rows // BATCHES_PER_EPOCH, SMALLEST_BATCH, LARGEST_BATCH))
     return size if size < num_rows else None
