@@ -74,21 +74,22 @@ figure, axes = plt.subplots(figsize=(7, 3), layout="constrained")
 grid = np.linspace(2, 6, 200)
 normal = np.exp(-0.5 * ((grid - radius) / width) ** 2) / (width * np.sqrt(2 * np.pi))
 axes.plot(grid, normal, color="k", label="truth")
-for name, run in runs.items():
+for (name, run), color in zip(runs.items(), ["C3", "C0"], strict=True):
     axes.hist(
         distances(run.particles),
         np.linspace(2, 6, 33),
         density=True,
         histtype="step",
         label=name,
+        color=color,
     )
 axes.set(xlabel="distance from the origin", ylabel="density")
 axes.legend()
 plt.show()
 
 # %% [markdown]
-# Both find the shell. The paper's network makes it too thin: it has to learn from 256 particles that ten coordinates matter only
-# through their length. The radial network knows.
+# Both find the shell. The paper's network makes it too thin: it has to learn from 256 particles that only the distance
+# from the origin matters. The radial network has this built in.
 #
 # ## With the default
 #
