@@ -67,7 +67,9 @@ def executed(path: Path, known: str) -> nbformat.NotebookNode:
         config=Config(KernelManager={"transport": "ipc"}),
     )
     try:
-        client.execute(env={**os.environ, "MATPLOTLIBRC": str(FIGURE_STYLE)})
+        # Without MPLBACKEND, which would take the place of the notebook's own backend.
+        inherited = {name: text for name, text in os.environ.items() if name != "MPLBACKEND"}
+        client.execute(env={**inherited, "MATPLOTLIBRC": str(FIGURE_STYLE)})
     except CellExecutionError as error:
         raise PluginError(f"{path.name} failed:\n{error}") from error
     for cell in notebook.cells:
