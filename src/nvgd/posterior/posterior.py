@@ -44,6 +44,14 @@ class Posterior(RunRecord):
         (2,)
         >>> list(posterior.summary()["mean"])
         ['x[0]', 'x[1]']
+        >>> posterior.diagnose().verdict
+        'converged'
+        >>> share = posterior.expectation(lambda draw: draw["x"][0] > 0)
+        >>> bool(abs(share.mean - 0.5) < 0.1)
+        True
+        >>> posterior.sample(100).draws["x"].shape
+        (1, 100, 2)
+        >>> figure = posterior.plot("pairs")
     """
 
     def summary(
