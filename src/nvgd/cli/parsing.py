@@ -142,7 +142,9 @@ def _reader(annotation: Any) -> tuple[str, Callable[[str], Any]]:
             if kind in TYPES:
                 with suppress(ValueError):
                     return kind(word)
-        raise argparse.ArgumentTypeError(f"must be {' or '.join(accepted)}, got {word!r}")
+        *others, last = accepted
+        choices = f"{', '.join(others)} or {last}" if others else last
+        raise argparse.ArgumentTypeError(f"must be {choices}, got {word!r}")
 
     return "|".join(placeholders), read
 
