@@ -94,6 +94,7 @@ def table(records: list[dict[str, Any]]) -> str:
 def _line(record: dict[str, Any]) -> tuple[str, ...]:
     reached, memory = record["seconds_to_level"], record["memory_megabytes"]
     compilation = record["compilation_seconds"]
+    ratio = record["energy"][-1] / record["level"]
     return (
         record["target"],
         record["method"],
@@ -101,7 +102,7 @@ def _line(record: dict[str, Any]) -> tuple[str, ...]:
         f"{record['milliseconds_per_step']:.3g}",
         "" if memory is None else f"{memory:.3g}",
         "not reached" if reached is None else f"{compilation + reached:.1f}",
-        f"{record['energy'][-1] / record['level']:.2g}",
+        f"{float(f'{ratio:.2g}'):g}",
     )
 
 

@@ -54,7 +54,7 @@ def table(measurements: Sequence[Measurement]) -> str:
     """The measurements in Markdown."""
     rows = [("part", "what", "value", "limit", "")]
     rows += [
-        (str(m.part), m.what, f"{m.value:.3g} {m.unit}".strip(), m.limit, m.verdict)
+        (str(m.part), m.what, f"{float(f'{m.value:.3g}'):,g} {m.unit}".strip(), m.limit, m.verdict)
         for m in measurements
     ]
     return markdown(rows)
