@@ -11,6 +11,7 @@ from nvgd._support.particle_groups import even_selection
 from nvgd._support.random_bits import random_indices
 from nvgd._support.robust import can_fit_scatter, median
 from nvgd.exact.jumps import Jumps, fit_jumps
+from nvgd.exact.low_rank_frame import with_principal_directions
 from nvgd.exact.scale_frame import with_scales
 from nvgd.flow.coordinates.base import AbstractCoordinates, AbstractFrame
 from nvgd.targets.scores import Scores
@@ -40,7 +41,7 @@ class Snapshots(NamedTuple):
         """Copies of the current states; None if these are enough."""
         num, dim = particles.shape
         number = min(-(-ROWS_PER_DIMENSION * dim // num), MOST_SNAPSHOTS) - 1
-        if number < 1 or num < FEWEST_PER_DIMENSION * dim:
+        if number < 1 or can_fit_scatter(num, dim) and num < FEWEST_PER_DIMENSION * dim:
             return None
         return cls(*(jnp.repeat(each[:, None], number, axis=1) for each in (particles, scores)))
 
@@ -97,6 +98,8 @@ def adapt(
     frame = coordinates.settled(rows, row_scores, memory)
     if can_fit_scatter(*particles.shape):
         frame = with_scales(frame, even_selection(rows), even_selection(row_scores))
+    elif particles.shape[1] > 1:
+        frame = with_principal_directions(frame, rows, row_scores)
     expressed, _ = frame.express(particles, found.scores)
     log_densities = found.log_densities + frame.log_volumes(expressed)
     is_healthy = ~is_stray(expressed, log_densities) & (num_rejections < MOST_REJECTIONS)
