@@ -20,6 +20,9 @@ from nvgd.targets.scores import Scores
 MOST_REJECTIONS = 60
 # A log density may be this much lower than where the particle's distance would explain it.
 LARGEST_GAP = 15.0
+# With too few particles to tell correlations, distances explain less: by so many standard deviations
+# of the log density of a normal distribution.
+UNEXPLAINED = 5.0
 # Searches of the coordinates before a new round of corrections.
 NUM_SEARCHES = 10
 # Coordinates are fitted to so many rows per dimension, from so many states of each chain at most.
@@ -146,4 +149,6 @@ def is_stray(
     typical, distance = median(jnp.stack([log_densities, distances], axis=1))
     gap = typical - log_densities
     explained = dim * jnp.maximum(jnp.log(distances / distance), 0.0)
+    if not can_fit_scatter(num_particles, dim):
+        explained += UNEXPLAINED * (dim / 2) ** 0.5
     return ~(gap < explained + LARGEST_GAP + jnp.log(num_particles))
