@@ -20,14 +20,15 @@ from nvgd.targets.scores import Scores
 MOST_REJECTIONS = 60
 # A log density may be this much lower than where the particle's distance would explain it.
 LARGEST_GAP = 15.0
-# With too few particles to tell correlations, distances explain less: by so many standard deviations
-# of the log density of a normal distribution.
+# With too few particles to estimate correlations, a distance explains less of the log density, by
+# this many of its standard deviations for a normal target.
 UNEXPLAINED = 5.0
 # Searches of the coordinates before a new round of corrections.
 NUM_SEARCHES = 10
-# Coordinates are fitted to so many rows per dimension, from so many states of each chain at most.
-# With fewer particles per dimension, the states of a chain are too much alike.
-ROWS_PER_DIMENSION, MOST_SNAPSHOTS, FEWEST_PER_DIMENSION = 8, 5, 2
+# Coordinates are fitted to this many rows per dimension, from at most so many states per chain.
+ROWS_PER_DIMENSION, MOST_SNAPSHOTS = 8, 5
+# With fewer particles per dimension, scores improve the coordinates (`low_rank_frame`).
+FEWEST_PER_DIMENSION = 2
 # Streams of a step's key.
 STRAY_STREAM, JUMP_STREAM = 1, 2
 
@@ -44,7 +45,7 @@ class Snapshots(NamedTuple):
         """Copies of the current states; None if these are enough."""
         num, dim = particles.shape
         number = min(-(-ROWS_PER_DIMENSION * dim // num), MOST_SNAPSHOTS) - 1
-        if number < 1 or can_fit_scatter(num, dim) and num < FEWEST_PER_DIMENSION * dim:
+        if number < 1:
             return None
         return cls(*(jnp.repeat(each[:, None], number, axis=1) for each in (particles, scores)))
 
@@ -101,7 +102,7 @@ def adapt(
     frame = coordinates.settled(rows, row_scores, memory)
     if can_fit_scatter(*particles.shape):
         frame = with_scales(frame, even_selection(rows), even_selection(row_scores))
-    elif particles.shape[1] > 1:
+    if len(particles) < FEWEST_PER_DIMENSION * particles.shape[1]:
         frame = with_principal_directions(frame, rows, row_scores)
     expressed, _ = frame.express(particles, found.scores)
     log_densities = found.log_densities + frame.log_volumes(expressed)

@@ -58,7 +58,8 @@ class Corrections(AbstractStage):
 
     Coordinates, jumps and ε adapt over the first part of the corrections, half of them if nothing
     else is said, and particles that are stray or stuck are replaced by others (`adaptation`). With
-    two to eight particles per dimension, coordinates are fitted to up to five states of each chain.
+    fewer than eight particles per dimension, coordinates are fitted to up to five states of each
+    chain; with fewer than two, scores tell the principal directions (`low_rank_frame`).
     In the second part nothing adapts, so that the target is kept exactly, and the states at regular
     intervals are draws (`kept_steps`).
 

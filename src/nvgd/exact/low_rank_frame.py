@@ -82,9 +82,10 @@ def _squares(values: Float[Array, "n d"]) -> Float[Array, " d"]:
 
 
 def _weights(values: Float[Array, "n d"]) -> Float[Array, " n"]:
-    """Less than 1 for rows whose square exceeds twice the median."""
+    """1, but hardly anything for rows that are many times as long as the median."""
     squares = jnp.sum((values - median(values)) ** 2, axis=1)
-    return jnp.minimum(1.0, 2 * median(squares) / jnp.maximum(squares, jnp.finfo(values.dtype).tiny))
+    longest = 2 * median(squares) + jnp.finfo(values.dtype).tiny
+    return (longest / jnp.maximum(squares, longest)) ** 2
 
 
 def _centred(values: Float[Array, "n d"], weights: Float[Array, " n"]) -> Float[Array, "n d"]:
