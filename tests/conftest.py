@@ -34,6 +34,7 @@ SLOW = (
     "cli/test_report.py",
     "cli/test_sample_command.py",
     "exact/test_corrections.py",
+    "exact/test_low_rank_frame.py::converges",
     "experiments/",
     "flow/test_capped.py",
     "flow/test_combinations.py",

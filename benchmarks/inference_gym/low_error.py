@@ -8,7 +8,8 @@ reubenharry/sampler-benchmarks), on seven of their targets: the error of an esti
     b² = max over scalars of (Ê[x²] − E[x²])² / Var(x²)
 
 and its median over seeds falls below 0.01 at some number of gradients and stays there. Here every
-gradient of every particle counts, tuning included. Each number of steps is a run of its own, from
+gradient of every particle counts, tuning included, of as many particles as `sample` takes by
+default. Each number of steps is a run of its own, from
 `--least-steps` on by factors of two, since a run plans its stages by its length. Beside it stands
 what they report for NUTS: gradients of one chain, and those of its tuning before.
 """
@@ -40,7 +41,6 @@ from nvgd._support.files import output_directory, write_atomically
 from nvgd._support.tables import align
 
 LOW = 0.01
-NUM_PARTICLES = 256
 
 
 @dataclasses.dataclass(frozen=True)
@@ -259,7 +259,6 @@ def run(options: argparse.Namespace) -> list[dict[str, Any]]:
 def _record(name: str, squares: Squares, num_steps: int, seed: int) -> dict[str, Any]:
     posterior = nvgd.sample(
         squares.target.for_nvgd(),
-        num_particles=NUM_PARTICLES,
         num_steps=num_steps,
         seed=seed,
         progress=False,

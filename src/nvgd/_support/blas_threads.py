@@ -1,7 +1,14 @@
-"""NumPy's linear algebra on one thread, for matrices that are small."""
+"""Linear algebra on one thread, for matrices that are small.
 
+JAX on CPUs and NumPy factorise matrices by OpenBLAS. Its threads wait for each other in loops that
+keep processors busy: while other programs need these processors, a product that takes 10 µs on one
+thread takes 10 ms on two.
+"""
+
+import contextlib
 import functools
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterator
 from typing import ParamSpec, TypeVar
 
 from threadpoolctl import ThreadpoolController
@@ -9,17 +16,26 @@ from threadpoolctl import ThreadpoolController
 Inputs = ParamSpec("Inputs")
 Output = TypeVar("Output")
 
+# Where a person has set this variable, that number of threads is used.
+VARIABLE = "OPENBLAS_NUM_THREADS"
+
+
+@contextlib.contextmanager
+def one_blas_thread() -> Iterator[None]:
+    """Context manager: factorisations and NumPy's matrix products use one thread."""
+    if os.environ.get(VARIABLE):
+        yield
+        return
+    with _pools().limit(limits=1, user_api="blas"):
+        yield
+
 
 def on_one_thread(function: Callable[Inputs, Output]) -> Callable[Inputs, Output]:
-    """The function, with NumPy's matrix products and factorisations on one thread.
-
-    The threads of OpenBLAS wait for each other in loops that keep processors busy. While other
-    programs need these processors, a product that takes 10 µs on one thread takes 10 ms on two.
-    """
+    """The function, with factorisations and NumPy's matrix products on one thread."""
 
     @functools.wraps(function)
     def call(*args: Inputs.args, **kwargs: Inputs.kwargs) -> Output:
-        with _pools().limit(limits=1, user_api="blas"):
+        with one_blas_thread():
             return function(*args, **kwargs)
 
     return call
@@ -27,5 +43,7 @@ def on_one_thread(function: Callable[Inputs, Output]) -> Callable[Inputs, Output
 
 @functools.cache
 def _pools() -> ThreadpoolController:
-    # Not when this module is imported: the libraries must have been loaded.
+    # JAX uses SciPy's OpenBLAS. A library that is not loaded yet would not be found.
+    import scipy.linalg  # noqa: F401  # pyright: ignore[reportUnusedImport]
+
     return ThreadpoolController()

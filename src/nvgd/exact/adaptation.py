@@ -11,6 +11,7 @@ from nvgd._support.particle_groups import even_selection
 from nvgd._support.random_bits import random_indices
 from nvgd._support.robust import can_fit_scatter, median
 from nvgd.exact.jumps import Jumps, fit_jumps
+from nvgd.exact.low_rank_frame import with_principal_directions
 from nvgd.exact.scale_frame import with_scales
 from nvgd.flow.coordinates.base import AbstractCoordinates, AbstractFrame
 from nvgd.targets.scores import Scores
@@ -19,11 +20,15 @@ from nvgd.targets.scores import Scores
 MOST_REJECTIONS = 60
 # A log density may be this much lower than where the particle's distance would explain it.
 LARGEST_GAP = 15.0
+# With too few particles to estimate correlations, a distance explains less of the log density, by
+# this many of its standard deviations for a normal target.
+UNEXPLAINED = 5.0
 # Searches of the coordinates before a new round of corrections.
 NUM_SEARCHES = 10
-# Rows per dimension to which coordinates are fitted, and the most states of a chain among them.
-# With fewer particles per dimension, the states of a chain are too much alike.
-ROWS_PER_DIMENSION, MOST_SNAPSHOTS, FEWEST_PER_DIMENSION = 8, 5, 2
+# Coordinates are fitted to this many rows per dimension, from at most so many states per chain.
+ROWS_PER_DIMENSION, MOST_SNAPSHOTS = 8, 5
+# With fewer particles per dimension, scores improve the coordinates (`low_rank_frame`).
+FEWEST_PER_DIMENSION = 2
 # Streams of a step's key.
 STRAY_STREAM, JUMP_STREAM = 1, 2
 
@@ -40,7 +45,7 @@ class Snapshots(NamedTuple):
         """Copies of the current states; None if these are enough."""
         num, dim = particles.shape
         number = min(-(-ROWS_PER_DIMENSION * dim // num), MOST_SNAPSHOTS) - 1
-        if number < 1 or num < FEWEST_PER_DIMENSION * dim:
+        if number < 1:
             return None
         return cls(*(jnp.repeat(each[:, None], number, axis=1) for each in (particles, scores)))
 
@@ -97,6 +102,8 @@ def adapt(
     frame = coordinates.settled(rows, row_scores, memory)
     if can_fit_scatter(*particles.shape):
         frame = with_scales(frame, even_selection(rows), even_selection(row_scores))
+    if len(particles) < FEWEST_PER_DIMENSION * particles.shape[1]:
+        frame = with_principal_directions(frame, rows, row_scores)
     expressed, _ = frame.express(particles, found.scores)
     log_densities = found.log_densities + frame.log_volumes(expressed)
     is_healthy = ~is_stray(expressed, log_densities) & (num_rejections < MOST_REJECTIONS)
@@ -143,4 +150,6 @@ def is_stray(
     typical, distance = median(jnp.stack([log_densities, distances], axis=1))
     gap = typical - log_densities
     explained = dim * jnp.maximum(jnp.log(distances / distance), 0.0)
+    if not can_fit_scatter(num_particles, dim):
+        explained += UNEXPLAINED * (dim / 2) ** 0.5
     return ~(gap < explained + LARGEST_GAP + jnp.log(num_particles))

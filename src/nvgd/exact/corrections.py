@@ -57,9 +57,10 @@ class Corrections(AbstractStage):
     step is a jump, which can lead to another mode (`jumps`).
 
     Coordinates, jumps and ε adapt over the first part of the corrections, half of them by default,
-    and particles that are stray or stuck are replaced by others (`adaptation`). With two to eight
-    particles per dimension, coordinates are fitted to up to five states of each chain. In the
-    second part nothing adapts, so that the target is kept exactly, and the states at regular
+    and particles that are stray or stuck are replaced by others (`adaptation`). With fewer than
+    eight particles per dimension, coordinates are fitted to up to five states of each chain; with
+    fewer than two, the scores improve them (`low_rank_frame`). In the second part nothing
+    adapts, so that the target is kept exactly, and the states at regular
     intervals are draws (`kept_steps`).
 
     Arguments:

@@ -3,6 +3,7 @@
 import jax
 import numpy as np
 
+from nvgd._support.blas_threads import on_one_thread
 from nvgd._support.errors import InputError
 from nvgd.posterior.chains import Chains
 from nvgd.running.chunks import CAPACITY, Steps, advance
@@ -14,6 +15,7 @@ from nvgd.targets.target import Target
 FORGETTING_TIMES = 3
 
 
+@on_one_thread
 def further_draws(
     target: Target, active: Active, time_between: int, num_draws: int, seed: int
 ) -> Chains:

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree, UInt32
 
+from nvgd._support.blas_threads import one_blas_thread
 from nvgd._support.compilation import make_room, quickly_compiled
 from nvgd._support.devices import Devices, Placement, own_devices
 from nvgd._support.errors import (
@@ -154,6 +155,7 @@ def sample(
     with (
         contextlib.nullcontext() if checkpoints is None else checkpoints.locked(),
         Progress(length.end, is_shown=progress and is_first_process()) as shown,
+        one_blas_thread(),
     ):
         with shown.compiling("the log density"), faults.at_the_start():
             particles = starting_particles(target, initial, num_particles, taken, particle_key)
