@@ -64,6 +64,17 @@ def test_independent_coordinates_get_their_scales_without_sampling_error():
     assert condition(frame, np.diag(variances)) < 1.05
 
 
+@pytest.mark.parametrize("spread", [0.0, 1.0])
+def test_particles_or_scores_that_are_all_equal_leave_the_coordinates_as_they_are(spread):
+    draws = spread * jax.random.normal(jax.random.key(0), (8, 20))
+    frame = with_principal_directions(
+        DiagonalFrame(jnp.zeros(20), jnp.ones(20)), draws, jnp.zeros((8, 20))
+    )
+    expressed, _ = frame.express(draws, draws)
+    assert np.isfinite(expressed).all()
+    assert np.allclose(frame.restore(expressed), draws, atol=1e-4)
+
+
 def test_strays_do_not_count():
     draws, scores = draws_and_scores(CORRELATED, 40)
     _, frame = fitted(draws.at[3].set(1e4), scores.at[3].set(-1e4).at[5].set(1e5))

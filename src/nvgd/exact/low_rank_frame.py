@@ -19,14 +19,15 @@ from jaxtyping import Array, Float
 
 from nvgd._support.particle_groups import even_selection
 from nvgd._support.robust import median
+from nvgd._support.trees import all_finite
 from nvgd.flow.coordinates.base import AbstractFrame, ComposedFrame, DiagonalFrame
 
 # Most positions, and most scores, that span the directions; most directions that are used.
 MOST_ROWS, MOST_DIRECTIONS = 192, 128
 # Ridge of both covariances, as a share of their mean eigenvalue, and how often it is applied.
 RIDGE, NUM_PASSES = 0.1, 3
-# Smallest eigenvalue, as a share of the largest one.
-SMALLEST = 1e-6
+# Smallest eigenvalue, as a share of the largest one, and largest |log| of a scale.
+SMALLEST, LARGEST_LOG = 1e-6, 8.0
 
 
 class LowRankFrame(AbstractFrame):
@@ -72,9 +73,13 @@ def with_principal_directions(
     root = _root_of_mean(*((each @ basis).T @ (each @ basis) for each in (positions, gradients)))
     variances, vectors = jnp.linalg.eigh(root @ root.T)
     logs = 0.5 * jnp.log(jnp.maximum(variances, SMALLEST * variances[-1]))
+    logs = jnp.clip(logs, -LARGEST_LOG, LARGEST_LOG)
     typical = jnp.median(logs)
     _, chosen = jax.lax.top_k(jnp.abs(logs - typical), min(MOST_DIRECTIONS, len(logs)))
-    return LowRankFrame(scaled, basis @ vectors[:, chosen], logs[chosen] - typical, typical)
+    found = basis @ vectors[:, chosen], logs[chosen] - typical, typical
+    # Not so if all particles are equal, for example.
+    is_usable = all_finite(found)
+    return LowRankFrame(scaled, *(jnp.where(is_usable, each, 0.0) for each in found))
 
 
 def _squares(values: Float[Array, "n d"]) -> Float[Array, " d"]:
@@ -116,5 +121,5 @@ def _root_of_mean(
 
 
 def _with_ridge(matrix: Float[Array, "r r"]) -> Float[Array, "r r"]:
-    ridge = RIDGE * jnp.mean(jnp.diag(matrix))
+    ridge = RIDGE * jnp.mean(jnp.diag(matrix)) + jnp.finfo(matrix.dtype).tiny ** 0.5
     return matrix + ridge * jnp.eye(len(matrix), dtype=matrix.dtype)
