@@ -80,6 +80,14 @@ def test_a_classifier_keeps_its_labels_in_a_file(tmp_path):
     assert (intervals[..., 0] <= intervals[..., 1]).all()
 
 
+def test_three_classes_are_read_from_a_file(tmp_path):
+    labels = np.digitize(X[:, 0], [-0.5, 0.5])
+    classifier = BayesianNetworkClassifier(**{**SMALL, "max_steps": 2}).fit(X, labels)
+    classifier.save(tmp_path / "classifier.npz")
+    again = BayesianNetworkClassifier.load(tmp_path / "classifier.npz")
+    assert np.array_equal(again.predict_proba(X), classifier.predict_proba(X))
+
+
 def test_they_work_in_pipelines_and_grid_search():
     search = GridSearchCV(
         make_pipeline(StandardScaler(), BayesianNetworkRegressor(**SMALL)),

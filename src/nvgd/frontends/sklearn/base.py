@@ -115,10 +115,7 @@ class BayesianNetworkEstimator(ABC, BaseEstimator):
         self.validation_scores_ = trained.validation_scores
         self.n_iter_ = trained.num_steps
         self.positions_ = jax.tree.map(np.asarray, jax.vmap(target.structure)(positions))
-        # Two rows of the data, from which the model reads shapes and types.
-        model: Any = target.model
-        few = {name: values[:2] for name, values in model.data.items()}
-        self.model_ = eqx.tree_at(lambda model: model.data, model, few)
+        self.model_ = _with_two_rows(target.model)
 
     @abstractmethod
     def _likelihood(self) -> str:
@@ -181,7 +178,7 @@ class BayesianNetworkEstimator(ABC, BaseEstimator):
         model: Any = target.model
         num = int(arrays["positions/0"].shape[0])
         like = jax.eval_shape(lambda key: model.draw_start(key, num), jax.random.key(0))
-        estimator.model_ = arrays_to_tree(model, arrays, "model")
+        estimator.model_ = arrays_to_tree(_with_two_rows(model), arrays, "model")
         estimator.positions_ = jax.tree.map(np.asarray, arrays_to_tree(like, arrays, "positions"))
         return estimator
 
@@ -198,3 +195,9 @@ class BayesianNetworkEstimator(ABC, BaseEstimator):
         self.n_iter_ = facts["num_steps"]
         if facts["feature_names"] is not None:
             self.feature_names_in_ = np.array(facts["feature_names"], dtype=object)
+
+
+def _with_two_rows(model: Any) -> Any:
+    """The model with two rows of its data, from which it reads shapes and types."""
+    few = {name: values[:2] for name, values in model.data.items()}
+    return eqx.tree_at(lambda model: model.data, model, few)
