@@ -139,6 +139,15 @@ def test_wrong_settings_are_answered_in_one_sentence(settings, message):
         BayesianNetworkRegressor(**{**SMALL, **settings}).fit(X, Y)
 
 
+@pytest.mark.parametrize("prior", [nvgd.networks.Laplace(0.5), nvgd.networks.Hierarchical()])
+def test_files_hold_priors_with_a_scale(prior, tmp_path):
+    fitted = BayesianNetworkRegressor(**{**SMALL, "max_steps": 2}, prior=prior).fit(X, Y)
+    fitted.save(tmp_path / "file.npz")
+    again = BayesianNetworkRegressor.load(tmp_path / "file.npz")
+    assert again.prior == prior
+    assert np.array_equal(again.predict(X), fitted.predict(X))
+
+
 def test_a_flow_cannot_be_written_to_a_file(tmp_path):
     flow = nvgd.SGLD(1e-5)
     fitted = BayesianNetworkRegressor(**{**SMALL, "max_steps": 2}, flow=flow).fit(X, Y)
