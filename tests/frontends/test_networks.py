@@ -314,6 +314,18 @@ def test_networks_do_not_take_noise_for_signal():
     assert 0.47 < np.sqrt(np.mean(found.aleatoric)) < 1.1
 
 
+def test_few_networks_on_all_rows_do_not_drive_each_other_apart():
+    """A witness trained on fewer networks than weights would push them to infinity."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(60, 3))
+    counts = rng.poisson(np.exp(np.sin(x[:, 0]) + x[:, 1]))
+    network = eqx.nn.MLP(3, 1, 20, 1, jax.nn.gelu, key=KEY)
+    target = nvgd.from_network(network, data=(x, counts), likelihood="poisson")
+    posterior = nvgd.sample(target, num_particles=30, num_steps=200, progress=False)
+    assert np.abs(posterior.particles).max() < 10
+    assert np.mean((posterior.predict(x).mean - counts) ** 2) < 0.2 * np.var(counts)
+
+
 def test_rare_values_of_a_column_stay_moderate():
     rare = X.copy()
     rare[:, 1] = 0.0
@@ -370,9 +382,11 @@ WITH_NAN[4, 1] = np.nan
         (mlp(), {"data": (WITH_NAN, Y)}, "1 of its 60 rows hold NaN or infinity, first row 4"),
         (mlp(), {"data": (X, np.where(Y > 3, np.nan, Y))}, "y must hold finite numbers"),
         (mlp(), {"data": (X, np.full(60, 2.0))}, r"constant \(2\)"),
-        (mlp(), {"data": (X, Y), "batch_size": 61}, "at most the number of rows, 60"),
+        (mlp(), {"data": (X, Y), "batch_size": 61}, "at most the number of data rows, 60"),
         (mlp(), {"data": (X[:5], Y)}, "as many targets as rows"),
         (mlp(), {"data": X}, "pair"),
+        (mlp(), {"data": {"x": X, "y": Y}}, "pair"),
+        (mlp(), {"data": (X[:0], Y[:0])}, "at least one row"),
         (mlp(), {"data": (X[:, 0], Y)}, r"write x\[:, None\]"),
         (mlp(2), {"data": (X, Y)}, "must return an output of size 1 per row"),
         (mlp(), {"data": (X[:, :2], Y)}, "could not be evaluated at one row"),
@@ -405,6 +419,14 @@ def test_wrong_input_is_answered_in_one_sentence(network, options, message):
     with pytest.raises(nvgd.InputError, match=message) as caught:
         nvgd.from_network(network, **options)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("noise", "message"), [(0.0, r"> 0, got 0\.0\."), ([0.1, 0.2], r"got shape \(2,\)")]
+)
+def test_a_wrong_noise_is_answered_in_one_sentence(noise, message):
+    with pytest.raises(nvgd.InputError, match=f"noise must be .*{message}"):
+        nvgd.from_network(mlp(), data=(X, Y), likelihood=networks.Gaussian(noise=noise))
 
 
 def test_wrong_rows_to_predict_are_answered_in_one_sentence():

@@ -80,6 +80,14 @@ def test_a_classifier_keeps_its_labels_in_a_file(tmp_path):
     assert (intervals[..., 0] <= intervals[..., 1]).all()
 
 
+def test_three_classes_are_read_from_a_file(tmp_path):
+    labels = np.digitize(X[:, 0], [-0.5, 0.5])
+    classifier = BayesianNetworkClassifier(**{**SMALL, "max_steps": 2}).fit(X, labels)
+    classifier.save(tmp_path / "classifier.npz")
+    again = BayesianNetworkClassifier.load(tmp_path / "classifier.npz")
+    assert np.array_equal(again.predict_proba(X), classifier.predict_proba(X))
+
+
 def test_they_work_in_pipelines_and_grid_search():
     search = GridSearchCV(
         make_pipeline(StandardScaler(), BayesianNetworkRegressor(**SMALL)),
@@ -129,6 +137,15 @@ def test_the_noise_can_depend_on_the_row():
 def test_wrong_settings_are_answered_in_one_sentence(settings, message):
     with pytest.raises(nvgd.InputError, match=message):
         BayesianNetworkRegressor(**{**SMALL, **settings}).fit(X, Y)
+
+
+@pytest.mark.parametrize("prior", [nvgd.networks.Laplace(0.5), nvgd.networks.Hierarchical()])
+def test_files_hold_priors_with_a_scale(prior, tmp_path):
+    fitted = BayesianNetworkRegressor(**{**SMALL, "max_steps": 2}, prior=prior).fit(X, Y)
+    fitted.save(tmp_path / "file.npz")
+    again = BayesianNetworkRegressor.load(tmp_path / "file.npz")
+    assert again.prior == prior
+    assert np.array_equal(again.predict(X), fitted.predict(X))
 
 
 def test_a_flow_cannot_be_written_to_a_file(tmp_path):

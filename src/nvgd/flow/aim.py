@@ -31,7 +31,7 @@ class TargetView(eqx.Module):
     target: Target | None
     batch: PyTree
     is_noisy: bool = eqx.field(static=True)
-    """Whether the target's scores are estimated from minibatches."""
+    """Whether scores count as noisy: those of minibatches do (`Target.flows_as_noisy`)."""
     frame: AbstractFrame | None = None
     inverse_temperature: float | Float[Array, ""] = 1.0
     """Factor of scores and log densities."""
@@ -41,7 +41,7 @@ class TargetView(eqx.Module):
         cls, target: Target, batch: PyTree = None, frame: AbstractFrame | None = None
     ) -> "TargetView":
         """The target on this batch."""
-        return cls(target, batch, target.is_noisy, frame)
+        return cls(target, batch, target.flows_as_noisy, frame)
 
     @classmethod
     def hidden(cls, *, is_noisy: bool) -> "TargetView":

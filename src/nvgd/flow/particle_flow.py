@@ -103,7 +103,7 @@ class ParticleFlow(AbstractStage):
             )
         self.direction.check_target(target)
         self.mover.check_target(target)
-        return _initial_state(self, particles, target.is_noisy, key)
+        return _initial_state(self, particles, target.flows_as_noisy, key)
 
     def corrects(self, target: Target) -> bool:
         """Whether runs on this target end with corrections.

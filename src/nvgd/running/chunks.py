@@ -133,7 +133,7 @@ def _advance_apart(steps: Steps, state: Any, previous: Any, taken: PyTree, lengt
         if due[i]:
             arrays = Form.of(stage.prepare(form.tree(arrays), found, key=steps.key))[1]
         arrays, positions, info = _update(
-            own, form, target.is_noisy, own_arrays, arrays, found, steps.key
+            own, form, target.flows_as_noisy, own_arrays, arrays, found, steps.key
         )
         states.append(arrays)
         infos.append(info)

@@ -166,6 +166,15 @@ class Target(eqx.Module):
         return self.batch_size is not None
 
     @property
+    def flows_as_noisy(self) -> bool:
+        """Whether flows take the steps that they take with minibatches.
+
+        So they do on models with symmetries: their particles lie in different modes, and what a
+        network learned of a few particles in many modes would drive them apart.
+        """
+        return self.is_noisy or self.model.has_symmetries
+
+    @property
     def num_rows(self) -> int:
         """Number of data rows that the likelihood sums over; 0 without data."""
         return 0 if self.data is None else self.data.num_rows

@@ -62,9 +62,9 @@ class Residual(AbstractDirection[ResidualState]):
     which is the regularised Stein discrepancy of f up to a constant and needs no second derivatives
     of log p. The weight β ∈ [0, 1] maximises the same objective at particles on which the network
     has not been trained yet: a network that does not help gets weight zero. While it gains
-    nothing, it is trained in every fifth step only. In more than 1,000 dimensions, and with
-    minibatches and fewer than 1.25 particles per dimension, there is no network, unless the trainer
-    has a witness. In the latter case ξ is the coordinate itself, clipped, instead of its rank's
+    nothing, it is trained in every fifth step only. In more than 1,000 dimensions, and with noisy
+    scores and fewer than 1.25 particles per dimension, there is no network, unless the trainer has
+    a witness. In the latter case ξ is the coordinate itself, clipped, instead of its rank's
     quantile: ranks would take longer than the gradients of small neural networks. A mover may then
     replace ξ by noise (`Capped`).
 

@@ -1,5 +1,6 @@
 """Neural networks as targets: a posterior over the parameters of any network."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -75,11 +76,6 @@ def from_network(
             f"data must be a pair (X, y) with as many targets as rows, got shapes {rows.shape} and "
             f"{y.shape}."
         )
-    if isinstance(batch_size, int) and batch_size > len(rows):
-        raise InputError(
-            f"batch_size must be at most the number of rows, {len(rows)}, got {batch_size}: leave "
-            "it out to use all rows in every step."
-        )
     bound = as_likelihood(likelihood).bind(y, standardise=standardise)
     parts = take_apart(network, parameters)
     inputs = Scaling.of_columns(rows) if standardise else Scaling.none()
@@ -116,8 +112,10 @@ def from_network(
 
 
 def _pair(data: Any) -> tuple[Any, Any]:
+    # A dictionary would be unpacked to its keys.
+    parts: Any = () if isinstance(data, Mapping) else data
     try:
-        x, y = data
+        x, y = parts
     except (TypeError, ValueError):
         raise InputError(
             f"data must be a pair (X, y), got {type(data).__name__}: write data=(X, y)."

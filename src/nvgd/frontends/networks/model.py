@@ -132,6 +132,8 @@ def finite_rows(name: str, values: Any) -> np.ndarray:
 
 def _way_out(values: np.ndarray) -> str:
     """How to make an array of numbers with two axes of these values."""
+    if not values.size:
+        return ": there must be at least one row and one feature."
     if values.ndim == 1:
         return "; write x[:, None]."
     return "; write x.astype(float)." if values.dtype.kind == "O" else "."

@@ -45,7 +45,7 @@ class Gaussian(AbstractNumeric):
 
     def __init__(self, noise: Any = None):
         if noise is not None:
-            for value in np.ravel(np.asarray(noise)):
+            for value in np.ravel(np.asarray(noise)).tolist():
                 check_positive("noise", value)
             noise = jnp.asarray(noise, jnp.result_type(float))
         self.noise = noise
@@ -53,6 +53,11 @@ class Gaussian(AbstractNumeric):
     def bind(self, targets, *, standardise):
         """Standardise the targets, and the given noise with them."""
         targets = real_targets(targets)
+        if self.noise is not None and self.noise.shape not in ((), targets.shape[1:]):
+            raise InputError(
+                f"noise must be one number, or one per column of y, whose shape is {targets.shape},"
+                f" got shape {self.noise.shape}."
+            )
         scaling = Scaling.of_targets(targets) if standardise else Scaling.none()
         noise = None if self.noise is None else self.noise / scaling.scale
         return Bound(Gaussian(noise), scaling.standardise(targets), scaling)

@@ -2,7 +2,6 @@
 
 import math
 from abc import abstractmethod
-from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -137,7 +136,7 @@ class Hierarchical(AbstractNormal):
         return True
 
 
-PRIORS: dict[str, Callable[[], AbstractPrior]] = {
+PRIORS: dict[str, type[AbstractPrior]] = {
     "normal": Normal,
     "laplace": Laplace,
     "hierarchical": Hierarchical,

@@ -15,6 +15,7 @@ from nvgd._support.errors import InputError, check_choice, check_count, check_fr
 from nvgd.flow.particle_flow import ParticleFlow
 from nvgd.frontends.networks.from_network import from_network
 from nvgd.frontends.networks.prediction import Prediction
+from nvgd.frontends.networks.priors import PRIORS
 from nvgd.frontends.sklearn.packages import (
     BaseEstimator,
     check_is_fitted,
@@ -115,10 +116,7 @@ class BayesianNetworkEstimator(ABC, BaseEstimator):
         self.validation_scores_ = trained.validation_scores
         self.n_iter_ = trained.num_steps
         self.positions_ = jax.tree.map(np.asarray, jax.vmap(target.structure)(positions))
-        # Two rows of the data, from which the model reads shapes and types.
-        model: Any = target.model
-        few = {name: values[:2] for name, values in model.data.items()}
-        self.model_ = eqx.tree_at(lambda model: model.data, model, few)
+        self.model_ = _with_two_rows(target.model)
 
     @abstractmethod
     def _likelihood(self) -> str:
@@ -153,15 +151,8 @@ class BayesianNetworkEstimator(ABC, BaseEstimator):
         """Write the fitted estimator to one file, without pickle; `load` reads it."""
         check_is_fitted(self)
         settings = {
-            name: list(value) if isinstance(value, tuple) else value
-            for name, value in self.get_params(deep=False).items()
+            name: _written(name, value) for name, value in self.get_params(deep=False).items()
         }
-        for name, value in settings.items():
-            if not isinstance(value, (*PLAIN, list)):
-                raise InputError(
-                    f"{name} must be a plain value to be written to a file, got {value!r}: call "
-                    f"set_params({name}=None) before save, since predictions do not need it."
-                )
         facts = {"class": type(self).__name__, "settings": settings, **self._facts()}
         arrays = tree_to_arrays(self.model_, "model") | tree_to_arrays(self.positions_, "positions")
         write_archive(Path(path), KIND, facts, arrays)
@@ -173,15 +164,17 @@ class BayesianNetworkEstimator(ABC, BaseEstimator):
         if facts["class"] != cls.__name__:
             raise InputError(f"{str(path)!r} holds a {facts['class']}: call its load instead.")
         settings = facts["settings"]
-        sizes = settings["hidden_layer_sizes"]
+        sizes, prior = settings["hidden_layer_sizes"], settings["prior"]
         settings["hidden_layer_sizes"] = tuple(sizes) if isinstance(sizes, list) else sizes
+        if isinstance(prior, dict):
+            settings["prior"] = PRIORS[prior["name"]](scale=prior["scale"])
         estimator = cls(**settings)
         estimator._restore_facts(facts)
         target = estimator._target(*estimator._template(), None)
         model: Any = target.model
         num = int(arrays["positions/0"].shape[0])
         like = jax.eval_shape(lambda key: model.draw_start(key, num), jax.random.key(0))
-        estimator.model_ = arrays_to_tree(model, arrays, "model")
+        estimator.model_ = arrays_to_tree(_with_two_rows(model), arrays, "model")
         estimator.positions_ = jax.tree.map(np.asarray, arrays_to_tree(like, arrays, "positions"))
         return estimator
 
@@ -198,3 +191,24 @@ class BayesianNetworkEstimator(ABC, BaseEstimator):
         self.n_iter_ = facts["num_steps"]
         if facts["feature_names"] is not None:
             self.feature_names_in_ = np.array(facts["feature_names"], dtype=object)
+
+
+def _with_two_rows(model: Any) -> Any:
+    """The model with two rows of its data, from which it reads shapes and types."""
+    few = {name: values[:2] for name, values in model.data.items()}
+    return eqx.tree_at(lambda model: model.data, model, few)
+
+
+def _written(name: str, value: Any) -> Any:
+    """A setting as files hold it."""
+    if isinstance(value, tuple):
+        return list(value)
+    for prior_name, prior in PRIORS.items():
+        if type(value) is prior:
+            return {"name": prior_name, "scale": value.scale}
+    if not isinstance(value, (*PLAIN, list)):
+        raise InputError(
+            f"{name} must be a plain value to be written to a file, got {value!r}: call "
+            f"set_params({name}=None) before save, since predictions do not need it."
+        )
+    return value
