@@ -174,12 +174,23 @@ def test_a_likelihood_that_sums_over_all_rows_is_refused():
     rows = make_rows(2000)
 
     def summed(theta, row):
-        del row
-        return jnp.sum(jax.vmap(log_likelihood, (None, 0))(theta, rows))
+        others = jnp.sum(jax.vmap(log_likelihood, (None, 0))(theta, rows))
+        return others + 0 * row["y"]
 
     target = nvgd.Target(log_prior, dim=DIM, log_likelihood=summed, data=rows, batch_size=32)
     with pytest.raises(nvgd.InputError, match="must be that of the one row"):
         subsample(target, near_mode(), 0)
+
+
+def test_a_likelihood_that_ignores_its_row_is_refused_at_once():
+    rows = make_rows(2000)
+
+    def summed(theta, row):
+        del row
+        return jnp.sum(jax.vmap(log_likelihood, (None, 0))(theta, rows))
+
+    with pytest.raises(nvgd.InputError, match="does not use it"):
+        nvgd.Target(log_prior, dim=DIM, log_likelihood=summed, data=rows, batch_size=32)
 
 
 def test_a_stream_with_another_number_of_rows_is_noticed():
