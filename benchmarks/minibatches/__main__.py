@@ -43,7 +43,6 @@ NUM_DRAWS = 4000
 # References: independent proposals, where these are accepted, or NUTS of ever shorter steps.
 MAKERS = (
     independence,
-    functools.partial(independence, num_kept=16_000, least_share=0.05),
     functools.partial(nuts, target_accept=0.8, num_warmup=200, num_kept=1000, is_whitened=True),
     *(
         functools.partial(nuts, target_accept=rate, num_warmup=500, num_kept=1000)
