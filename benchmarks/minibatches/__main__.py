@@ -43,7 +43,7 @@ NUM_DRAWS = 4000
 # References: independent proposals, where these are accepted, or NUTS of ever shorter steps.
 MAKERS = (
     independence,
-    functools.partial(independence, num_kept=16_000, least_share=0.05),
+    functools.partial(nuts, target_accept=0.8, num_warmup=200, num_kept=1000, is_whitened=True),
     *(
         functools.partial(nuts, target_accept=rate, num_warmup=500, num_kept=1000)
         for rate in (0.8, 0.95, 0.99)
@@ -72,6 +72,7 @@ def main() -> None:
     except InputError as error:
         parser.exit(2, f"{error}\n")
     print(table(records))
+    print(summary(records))
     if options.rivals:
         print(f"\n{rival_table(records)}")
 
@@ -136,11 +137,13 @@ def _bare(model: MinibatchModel, judge: Judge, seed: int) -> tuple[Judgement, Re
     draws = posterior.flat_positions
     chosen = np.random.default_rng(seed).permutation(len(draws))[:NUM_DRAWS]
     rows = int(posterior.history["num_rows"].sum())
+    diagnosis = posterior.diagnose()
     return judge(posterior.particles), {
         "draws_energy": judge(draws[chosen]).energy_ratio,
         "largest_shift": float(np.max(np.abs(draws.mean(axis=0) - judge.mean) / judge.sd)),
         "density_error": posterior.density_error,
-        "verdict": posterior.diagnose().verdict,
+        "verdict": diagnosis.verdict,
+        "reason": diagnosis.reason,
         "num_steps": posterior.num_steps,
         "rows_per_particle": rows,
         "row_gradients": float(rows * NUM_PARTICLES),
@@ -220,6 +223,18 @@ def table(records: list[Record]) -> str:
             )
         )
     return align(rows)
+
+
+def summary(records: list[Record]) -> str:
+    """All runs of the bare call in one sentence."""
+    own = [row for row in records if row["method"] == NVGD]
+    energies = [math.inf if row["energy"] is None else row["energy"] for row in own]
+    return (
+        f"{len(own)} runs: particles {min(energies):.2f} to {max(energies):.2f} times as far as "
+        f"exact draws, median {np.median(energies):.2f}; standard deviations "
+        f"{min(row['smallest_sd'] for row in own):.2f} to {_worst(own, 'largest_sd'):.2f}; "
+        f"{sum(row['verdict'] == 'converged' for row in own)} converged."
+    )
 
 
 def rival_table(records: list[Record]) -> str:

@@ -70,6 +70,8 @@ class MinibatchModel:
     example: Any
     with_mode: WithMode = WithMode(lambda theta: theta, lambda theta: 0.0)
     """The normal approximation at the mode of these parameters whitens the model's own for NUTS."""
+    is_easier: bool = False
+    """Whether NUTS moves in the parameters `with_mode`, whitened, instead of the model's own."""
 
     def target(self, batch_size: int | None = BATCH_SIZE, **options: Any) -> nvgd.Target:
         """The model as a target, on all rows at once if `batch_size` is None."""
@@ -104,15 +106,12 @@ class MinibatchModel:
                 terms = jax.vmap(self.log_likelihood, in_axes=(None, 0))(position, rows)
                 return self.log_prior(position) + jnp.dot(counts, terms)
 
-            centre, root = self._whitening(example, log_density)
+            easy = self._whitened(example, log_density)
 
-        easy = Reparametrisation(lambda flat: centre + root @ flat, lambda flat: jnp.zeros(()))
         return BenchmarkPosterior(self.name, self.dim, self.description, log_density, easy=easy)
 
-    def _whitening(
-        self, example: Any, log_density: Callable[[Any], Any]
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Centre, and a root of the covariance, of a normal approximation at the mode."""
+    def _whitened(self, example: Any, log_density: Callable[[Any], Any]) -> Reparametrisation:
+        """Coordinates in units of a normal approximation at the mode."""
         start, unravel = ravel_pytree(example)
 
         def own(flat: Any) -> Any:
@@ -131,9 +130,16 @@ class MinibatchModel:
             if not better:
                 break
             found = found - better[0] * step
+        covariance = np.linalg.inv(_positive(np.asarray(hessian(found))))
+        if self.is_easier:
+            wide = np.linalg.cholesky(covariance)
+            return Reparametrisation(
+                lambda flat: own(found + wide @ flat),
+                lambda flat: self.with_mode.log_volume(unravel(found + wide @ flat)),
+            )
         slopes = np.asarray(jax.jit(jax.jacobian(own))(found))
-        covariance = slopes @ np.linalg.inv(_positive(np.asarray(hessian(found)))) @ slopes.T
-        return np.asarray(own(found)), np.linalg.cholesky(covariance)
+        centre, root = np.asarray(own(found)), np.linalg.cholesky(slopes @ covariance @ slopes.T)
+        return Reparametrisation(lambda flat: centre + root @ flat, lambda flat: jnp.zeros(()))
 
 
 def distinct(rows: Rows) -> tuple[Rows, np.ndarray]:

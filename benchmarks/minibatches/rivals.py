@@ -56,9 +56,9 @@ class Start(NamedTuple):
         easy = model.posterior().easy
         assert easy is not None
         with double_precision():
-            positions = np.concatenate([np.zeros((1, model.dim)), np.eye(model.dim)])
-            centre, *ends = np.asarray([easy.restore(u) for u in positions])
-        return cls(centre.astype(np.float32), (np.stack(ends) - centre).T.astype(np.float32))
+            origin = jnp.zeros(model.dim)
+            centre, root = np.asarray(easy.restore(origin)), jax.jacobian(easy.restore)(origin)
+        return cls(centre.astype(np.float32), np.asarray(root, np.float32))
 
     @property
     def particles(self) -> Float[np.ndarray, "n d"]:

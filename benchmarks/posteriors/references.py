@@ -140,13 +140,18 @@ def nuts(
     target_accept: float,
     num_warmup: int = NUM_WARMUP,
     num_kept: int = NUM_KEPT,
+    *,
+    is_whitened: bool = False,
 ) -> Reference:
     """NumPyro's NUTS in the easy coordinates.
 
     Arguments:
         num_warmup, num_kept: steps of each of four chains; `num_kept` is a multiple of 1000.
+        is_whitened: the easy coordinates need no mass matrix, so that a short warm-up suffices.
     """
-    chains, num_divergent = _chains(posterior, target_accept, num_warmup, num_kept)
+    chains, num_divergent = _chains(
+        posterior, target_accept, num_warmup, num_kept, is_whitened=is_whitened
+    )
     return _of_chains(posterior, "NUTS", chains, num_divergent)
 
 
@@ -175,7 +180,12 @@ def long_chains(posterior: BenchmarkPosterior, num_warmup: int, num_kept: int) -
 
 
 def _chains(
-    posterior: BenchmarkPosterior, target_accept: float, num_warmup: int, num_kept: int
+    posterior: BenchmarkPosterior,
+    target_accept: float,
+    num_warmup: int,
+    num_kept: int,
+    *,
+    is_whitened: bool = False,
 ) -> tuple[np.ndarray, int]:
     """Chains (c, n, d) in the posterior's coordinates, and how many transitions diverged."""
     from numpyro.infer import MCMC, NUTS  # pyright: ignore[reportMissingImports]
@@ -184,7 +194,8 @@ def _chains(
         restore, log_density = _easy(posterior)
         kernel = NUTS(
             potential_fn=lambda z: -log_density(z),
-            dense_mass=True,
+            dense_mass=not is_whitened,
+            adapt_mass_matrix=not is_whitened,
             target_accept_prob=target_accept,
         )
         mcmc = MCMC(

@@ -133,6 +133,28 @@ def test_identities_are_what_they_say():
     assert np.isclose(found, 0.3, atol=0.03)
 
 
+def test_ratios_of_coordinates_that_narrow_directions_cross():
+    """Differences of six parameters are known to .01, so that each score has a deviation of 90."""
+    target = np.eye(6) + 1e4 * (np.eye(6) - 1 / 6)
+    root = np.linalg.cholesky(np.linalg.inv(target))
+    for seed in range(10):
+        draws = np.random.default_rng(seed).normal(size=(400, 6)) @ root.T
+        exact = variance_ratios(draws, -draws @ target)
+        assert np.all(exact.errors < 0.12)
+        assert np.all(np.abs(exact.significances) < 4)
+        common = draws.mean(axis=1, keepdims=True)
+        for factor in (0.7, 1.3):
+            wrong = draws + (factor - 1) * common
+            found = variance_ratios(wrong, -wrong @ target)
+            assert np.allclose(found.values, factor**2, rtol=0.25)
+            assert np.all(np.abs(found.significances) > 3.5)
+
+
+def test_a_constant_coordinate_has_no_variance():
+    x = np.random.default_rng(3).normal(size=(100, 3)) * [1.0, 0.0, 1.0]
+    assert np.allclose(variance_ratios(x, -x).values, [1.0, 0.0, 1.0], atol=0.5)
+
+
 def test_ratios_near_zero_are_significant():
     """The target is flat, but for noise."""
     x, noise = np.random.default_rng(9).normal(size=(2, 400, 1))

@@ -201,6 +201,18 @@ def test_a_pass_over_all_data_is_exact_for_every_source(mapped):
             assert np.allclose(ours, exact, rtol=1e-4, atol=1e-2)
 
 
+def test_a_pass_over_all_data_holds_scores_near_the_largest_number():
+    rows = np.ones(1000, np.float32)
+    target = nvgd.Target(
+        lambda x: 0.0 * x[0],
+        dim=1,
+        log_likelihood=lambda x, row: 1e35 * x[0] * row,
+        data=rows,
+        batch_size=10,
+    )
+    assert np.allclose(target.on_all_data(jnp.ones((1, 1))).scores, 1e38, rtol=1e-5)
+
+
 @pytest.mark.xdist_group("data")
 def test_the_mode_is_found():
     path = climb(logistic().on_all_data_at, jnp.zeros(3))

@@ -146,31 +146,51 @@ def test_a_row_with_a_missing_value_is_named():
         subsample(make_target(rows), near_mode(), 0)
 
 
-def test_a_stream_that_is_sorted_is_noticed():
+@pytest.mark.parametrize("is_once", [False, True])
+def test_a_stream_that_is_sorted_is_noticed(is_once):
     rows = make_rows(2048)
-    rows["x"][:, 0] = 1.0
     order = np.argsort(rows["y"], kind="stable")
 
-    def stream(rows):
+    def read(rows):
         parts = range(0, 2048, 32)
         batches = [jax.tree.map(lambda leaf, i=i: leaf[i : i + 32], rows) for i in parts]
-        return make_target(nvgd.BatchStream(batches, 2048), None)
+        stream = nvgd.BatchStream(iter(batches) if is_once else batches, 2048)
+        return list(stream.blocks(0))
 
-    subsample(stream(rows), near_mode(), 0)
+    assert len(read(rows)) == 64
     with pytest.warns(DataOrderWarning, match="shuffle the rows"):
-        subsample(stream({name: value[order] for name, value in rows.items()}), near_mode(), 0)
+        read({name: value[order] for name, value in rows.items()})
+
+
+def test_columns_without_variance_or_with_few_events_are_no_sign_of_an_order():
+    rng = np.random.default_rng(0)
+    rows = np.stack(
+        [np.full(4096, 1e9 / 3), rng.random(4096) < 0.002, rng.standard_cauchy(4096)], axis=1
+    )
+    assert len(list(nvgd.BatchStream(np.split(rows, 128), 4096).blocks(0))) == 128
 
 
 def test_a_likelihood_that_sums_over_all_rows_is_refused():
     rows = make_rows(2000)
 
     def summed(theta, row):
-        del row
-        return jnp.sum(jax.vmap(log_likelihood, (None, 0))(theta, rows))
+        others = jnp.sum(jax.vmap(log_likelihood, (None, 0))(theta, rows))
+        return others + 0 * row["y"]
 
     target = nvgd.Target(log_prior, dim=DIM, log_likelihood=summed, data=rows, batch_size=32)
     with pytest.raises(nvgd.InputError, match="must be that of the one row"):
         subsample(target, near_mode(), 0)
+
+
+def test_a_likelihood_that_ignores_its_row_is_refused_at_once():
+    rows = make_rows(2000)
+
+    def summed(theta, row):
+        del row
+        return jnp.sum(jax.vmap(log_likelihood, (None, 0))(theta, rows))
+
+    with pytest.raises(nvgd.InputError, match="does not use it"):
+        nvgd.Target(log_prior, dim=DIM, log_likelihood=summed, data=rows, batch_size=32)
 
 
 def test_a_stream_with_another_number_of_rows_is_noticed():

@@ -79,8 +79,8 @@ def evaluate_on_all_data(target: Differentiable, particles: Float[Array, "n d"])
         # Each block gives an estimate; their mean, weighted by block size, is exact. The sum is
         # taken on the host, in double precision.
         found = evaluate(target, particles, block)
-        values += size * np.asarray(found.log_densities)
-        scores += size * np.asarray(found.scores)
+        values += size * np.asarray(found.log_densities, np.float64)
+        scores += size * np.asarray(found.scores, np.float64)
         num_rows += size
     dtype = particles.dtype
     return Scores(jnp.asarray(values / num_rows, dtype), jnp.asarray(scores / num_rows, dtype))

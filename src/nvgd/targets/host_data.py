@@ -13,6 +13,7 @@ from jaxtyping import Array, PyTree
 from nvgd._support.errors import InputError, check_count
 from nvgd.targets.data import AbstractBatches, AbstractData, DeviceData, count_rows
 from nvgd.targets.epochs import EpochShuffle
+from nvgd.targets.row_checks import BatchOrder
 
 
 class MappedData(AbstractData):
@@ -98,8 +99,9 @@ class BatchStream(AbstractData):
         Target(log_prior, dim=3, log_likelihood=log_likelihood, data=BatchStream(loader, 60_000))
 
     Batches are arrays, or pytrees of arrays, with a leading axis of rows. The iterable is
-    responsible for shuffling. At its end it is iterated again. Batches whose shapes differ from
-    those of the first, such as an incomplete last batch, are skipped.
+    responsible for shuffling; a warning says if it does not. At its end it is iterated again.
+    Batches whose shapes differ from those of the first, such as an incomplete last batch, are
+    skipped.
 
     Arguments:
         batches: an iterable of batches. A list or data loader can serve several runs and can be
@@ -161,7 +163,12 @@ class BatchStream(AbstractData):
     def blocks(self, num_rows):
         """One pass over the batches of the iterable, at their own size."""
         del num_rows
-        yield from (batch for batch in self._start() if _shapes(batch) == _shapes(self._first))
+        order = BatchOrder()
+        for batch in self._start():
+            if _shapes(batch) == _shapes(self._first):
+                order.add(batch)
+                yield batch
+        order.check()
 
     def _start(self) -> Iterator[PyTree]:
         if not self._is_once:

@@ -125,7 +125,9 @@ def _polished(
         value, score = target.on_all_data_at(
             jnp.asarray(start + root @ np.asarray(u, np.float64), start.dtype)
         )
-        return value, jnp.asarray(np.asarray(score, np.float64) @ root, start.dtype)
+        # A climb does not go where scores overflow.
+        with np.errstate(invalid="ignore", over="ignore"):
+            return value, jnp.asarray(np.asarray(score, np.float64) @ root, start.dtype)
 
     if not np.isfinite(objective(jnp.zeros(len(start), start.dtype))[0]):
         return start

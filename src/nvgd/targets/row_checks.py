@@ -1,6 +1,7 @@
 """Checks of the rows that a pass over all data makes."""
 
 import warnings
+from typing import Any
 
 import jax
 import numpy as np
@@ -10,6 +11,10 @@ from nvgd._support.errors import DataOrderWarning, InputError
 
 # Standard errors by which the variance between batches may exceed that of shuffled rows.
 LARGEST_DEVIATION = 8.0
+# The order of a stream is checked after so many batches, and at its end if there are not too few.
+FIRST_CHECK, FEWEST_BATCHES = 64, 4
+# Columns of each array that are compared.
+MOST_COLUMNS = 16
 
 
 def check_rows(values: Float[np.ndarray, " m"], num_before: int) -> None:
@@ -29,30 +34,55 @@ def check_rows(values: Float[np.ndarray, " m"], num_before: int) -> None:
         )
 
 
-def check_order(slopes: Float[np.ndarray, "m k"], batch_size: int) -> None:
-    """Warn of a stream whose batches differ more than batches of shuffled rows would.
+class BatchOrder:
+    """Whether the batches of a stream differ more than batches of shuffled rows would.
 
-    Compares the variance of the batches' means with that within batches, as the F-test does.
-
-    Arguments:
-        slopes: slopes of all rows towards some probes, in the order of the stream.
+    Compares the variance of the batches' means with that within batches, as the F-test does, for
+    some columns of every array. What the model is does not matter.
     """
-    num_batches = len(slopes) // batch_size
-    if num_batches < 2 or batch_size < 2:
-        return
-    batches = slopes[: num_batches * batch_size].reshape(num_batches, batch_size, -1)
-    within = batches.var(axis=1, ddof=1).mean(axis=0)
-    between = batch_size * batches.mean(axis=1).var(axis=0, ddof=1)
-    ratio = float(np.max(between / (within + 1e-30)))
-    if ratio > 1.5 + LARGEST_DEVIATION * (2 / num_batches) ** 0.5:
-        warnings.warn(
-            DataOrderWarning(
-                "the batches of this BatchStream differ from each other more than batches of "
-                "shuffled rows do. Steps then follow the order of the data: shuffle the rows "
-                "before they are cut into batches."
-            ),
-            stacklevel=2,
-        )
+
+    def __init__(self):
+        self._num_batches, self._next_check = 0, FIRST_CHECK
+        self._origin, self._sums = np.zeros(()), np.zeros((3, 1))
+
+    def add(self, batch: PyTree) -> None:
+        """Add the next batch, and check from time to time."""
+        columns = np.concatenate([_some_columns(leaf) for leaf in jax.tree.leaves(batch)], axis=1)
+        means, within = columns.mean(axis=0), columns.var(axis=0) / max(len(columns) - 1, 1)
+        if not self._num_batches:
+            # Means are compared less the first one, so that rounding does not matter.
+            self._origin = means
+        offsets = means - self._origin
+        self._sums = self._sums + np.stack([offsets, offsets**2, within])
+        self._num_batches += 1
+        if self._num_batches == self._next_check:
+            self._next_check *= 4
+            self.check()
+
+    def check(self) -> None:
+        """Warn if the batches so far differ too much."""
+        if self._num_batches < FEWEST_BATCHES:
+            return
+        mean, square, within = self._sums / self._num_batches
+        between = (square - mean**2) * self._num_batches / (self._num_batches - 1)
+        # Constant columns have nothing to compare; missing values are told of elsewhere.
+        ratio = float(np.nanmax(between / (within + 1e-30), initial=0.0))
+        if ratio > 1.5 + LARGEST_DEVIATION * (2 / self._num_batches) ** 0.5:
+            warnings.warn(
+                DataOrderWarning(
+                    "the batches of this BatchStream differ from each other more than batches of "
+                    "shuffled rows do. Steps then follow the order of the data: shuffle the rows "
+                    "before they are cut into batches."
+                ),
+                stacklevel=2,
+            )
+
+
+def _some_columns(leaf: Any) -> Float[np.ndarray, "m k"]:
+    """At most MOST_COLUMNS columns of an array, evenly spaced, in double precision."""
+    rows = np.asarray(leaf)
+    rows = rows.reshape(len(rows), -1)
+    return rows[:, :: -(-rows.shape[1] // MOST_COLUMNS)].astype(np.float64)
 
 
 def check_dependence(slopes: Float[np.ndarray, "m k"], rows: PyTree) -> None:

@@ -20,7 +20,7 @@ from nvgd.targets.corrected_rows import LARGEST_ERROR, MARGIN, Row, Subsample
 from nvgd.targets.curvature import MAX_DENSE_DIMENSION
 from nvgd.targets.data import count_rows
 from nvgd.targets.priority_sampling import Candidates
-from nvgd.targets.row_checks import check_dependence, check_number, check_order, check_rows
+from nvgd.targets.row_checks import check_dependence, check_number, check_rows
 from nvgd.targets.row_passes import (
     ROWS_PER_BLOCK,
     Derivatives,
@@ -40,8 +40,6 @@ from nvgd.targets.target import Target
 # decides which rows are taken, the other half judges the choice.
 NUM_PROBES = 32
 FARTHEST = 2.0
-# Probes along which the order of a stream is checked.
-NUM_COMPARED = 4
 # If more of the particles are outside, in other modes, all rows are used, if these are few enough.
 MOST_OUTSIDE = 0.02
 MOST_ROWS_AT_ONCE = 2**16
@@ -99,7 +97,6 @@ def subsample(
     candidates = Candidates(most_batches * (target.batch_size or 1), rng)
     total, remainders, num_seen = Derivatives.none(target.dim), np.zeros(len(probes)), 0
     half = len(probes) // 2
-    slopes: list[np.ndarray] = []
     for block in all_blocks(target):
         num = count_rows(block)
         seen = look(target, place, probes, *padded(block, np.ones(num)))
@@ -112,13 +109,11 @@ def subsample(
         left = np.clip(left, -LARGEST_REMAINDER, LARGEST_REMAINDER)
         total, remainders = total.plus(seen.derivatives), remainders + left.sum(axis=1)
         candidates.add(block, at_anchor, left[:half], left[half:])
-        slopes.append(np.asarray(seen.slopes, np.float64)[:NUM_COMPARED, :num].T)
         if not num_seen:
-            check_dependence(slopes[0], block)
+            check_dependence(np.asarray(seen.slopes, np.float64)[:, :num].T, block)
         num_seen += num
     assert target.data is not None
     if target.data.own_batch_size is not None:
-        check_order(np.concatenate(slopes), target.data.own_batch_size)
         check_number(num_seen, target.num_rows, target.data.own_batch_size)
     # A stream may leave out the rows of an incomplete last batch.
     scale = target.num_rows / num_seen

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+import jax.extend.core
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
@@ -19,10 +20,13 @@ def check_values(
     dim: int,
     *rest: PyTree,
     shape: tuple[int, ...] = (),
-) -> None:
-    """Refuse a function of a flat position (and `rest`) whose output does not have `shape`."""
+) -> jax.extend.core.ClosedJaxpr:
+    """Refuse a function of a flat position (and `rest`) whose output does not have `shape`.
+
+    Returns the trace of the function.
+    """
     try:
-        value = jax.eval_shape(function, flat_shape(dim), *rest)
+        traced, value = jax.make_jaxpr(function, return_shape=True)(flat_shape(dim), *rest)
     except Exception as error:
         sees = ", and takes one row of data at a time unless vectorised=True" if rest else ""
         raise InputError(
@@ -35,6 +39,7 @@ def check_values(
         wanted = f"one value per row, here of shape {shape}" if shape else "a scalar"
         way_out = "; do not sum over rows" if shape else "; sum its terms"
         raise InputError(f"{name} must return {wanted}, got {what}{way_out}.")
+    return traced
 
 
 def check_constrain(
@@ -86,10 +91,17 @@ def check_data(data: AbstractData | None, has_likelihood: bool, batch_size: int 
 def check_likelihood(
     likelihood: Callable[..., Any], dim: int, example: PyTree, vectorised: bool
 ) -> None:
-    """Refuse a likelihood that does not return one value per row."""
+    """Refuse a likelihood that does not return one value per row, or that ignores its row."""
     rows = (3,) if vectorised else ()
     datum = jax.tree.map(
         lambda leaf: jax.ShapeDtypeStruct((*rows, *np.shape(leaf)[1:]), jnp.result_type(leaf)),
         example,
     )
-    check_values("log_likelihood", likelihood, dim, datum, shape=rows)
+    traced = check_values("log_likelihood", likelihood, dim, datum, shape=rows).jaxpr
+    used = {id(value) for equation in traced.eqns for value in equation.invars}
+    used |= {id(value) for value in traced.outvars}
+    if not any(id(value) in used for value in traced.invars[1:]):
+        raise InputError(
+            "log_likelihood must be that of the one row it is given, but does not use it: take the "
+            "values from its second argument, and do not sum over the data."
+        )

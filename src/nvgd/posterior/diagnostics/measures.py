@@ -6,6 +6,7 @@ draws; no measure here detects that an ensemble is spread more evenly than indep
 """
 
 import math
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax.numpy as jnp
@@ -24,6 +25,8 @@ NUM_BOOTSTRAP = 500
 # Whitening needs this many particles per dimension; otherwise coordinates are scaled one by one.
 WHITENING_PARTICLES = 4
 NUM_FOLDS = 5
+# Narrow directions cross a coordinate if correlations reduce the error of its ratio to this share.
+SHARE_IF_CROSSED = 0.5
 # Share of extreme terms that are trimmed, so that no significance depends on them alone.
 TRIMMED = 0.02
 
@@ -72,9 +75,27 @@ def variance_ratios(
 ) -> Identities:
     """−E[(xⱼ − μⱼ)∂ⱼlog p] = 1 in every coordinate j; below one if the variance is too small.
 
-    For a normal target this is the ratio of the particles' variance to the target's.
+    For a normal target this is the ratio of the particles' variance to the target's. Where narrow
+    directions cross a wide coordinate, such as one of several parameters of which only differences
+    are determined, its scores say nothing of its width, and the mean of these products is all
+    noise. There, Cⱼₖ∂ₖlog p, summed over k, takes the place of ∂ⱼlog p, with Cⱼₖ from the
+    covariance of the particles and Cⱼⱼ = 1: E[(xⱼ − μⱼ)∂ₖlog p] is zero for all other k. It is
+    cross-validated, as are the principal ratios.
     """
-    return _ratios((particles - particles.mean(axis=0)) * -scores)
+    positions, scores = _scaled(particles, scores)
+    plain = _ratios(positions * -scores)
+    num, dim = positions.shape
+    if dim < 2 or num < WHITENING_PARTICLES * dim:
+        return plain
+
+    def products(found_on: np.ndarray, judged_on: np.ndarray) -> np.ndarray:
+        covariance = np.cov(positions[found_on].T)
+        variances = np.maximum(np.diag(covariance), np.finfo(np.float32).tiny)
+        return positions[judged_on] * -(scores[judged_on] @ covariance) / variances
+
+    found = _cross_validated(products, num, dim)
+    is_crossed = found.errors < SHARE_IF_CROSSED * plain.errors
+    return Identities(*(np.where(is_crossed, *each) for each in zip(found, plain, strict=True)))
 
 
 def principal_ratios(
@@ -91,25 +112,43 @@ def principal_ratios(
     num, dim = particles.shape
     if dim < 2 or num < 2 * WHITENING_PARTICLES * dim:
         return Identities(*np.empty((3, 0)))
-    scale = np.maximum(particles.std(axis=0), np.finfo(np.float32).tiny)
-    positions, scores = (particles - particles.mean(axis=0)) / scale, scores * scale
+    positions, scores = _scaled(particles, scores)
 
     def products(found_on: np.ndarray, judged_on: np.ndarray) -> np.ndarray:
         _, directions = np.linalg.eigh(np.cov(positions[found_on].T))
         directions = directions[:, ::-1]
         return (positions[judged_on] @ directions) * -(scores[judged_on] @ directions)
 
-    held_out = np.empty((num, dim))
-    for fold in range(NUM_FOLDS):
-        held = np.arange(num) % NUM_FOLDS == fold
-        held_out[held] = products(~held, held)
-    everyone = np.ones(num, bool)
-    return _milder(_ratios(products(everyone, everyone)), _ratios(held_out))
+    return _cross_validated(products, num, dim)
 
 
 def overall_ratio(sample: StandardisedSample) -> Identities:
     """−E[(x − μ)·∇log p]/d = 1."""
     return _ratios(np.mean(sample.positions * -sample.scores, axis=1, keepdims=True))
+
+
+def _scaled(
+    particles: Float[np.ndarray, "n d"], scores: Float[np.ndarray, "n d"]
+) -> tuple[Float[np.ndarray, "n d"], Float[np.ndarray, "n d"]]:
+    """Positions around their mean, and scores, in units of every coordinate's spread."""
+    scale = np.maximum(particles.std(axis=0), np.finfo(np.float32).tiny)
+    return (particles - particles.mean(axis=0)) / scale, scores * scale
+
+
+def _cross_validated(
+    products: Callable[[np.ndarray, np.ndarray], np.ndarray], num: int, num_columns: int
+) -> Identities:
+    """The milder of two results: all draws judge themselves, and each fold is judged by the others.
+
+    Arguments:
+        products: terms of the draws in the second mask, with what the draws in the first one tell.
+    """
+    held_out = np.empty((num, num_columns))
+    for fold in range(NUM_FOLDS):
+        held = np.arange(num) % NUM_FOLDS == fold
+        held_out[held] = products(~held, held)
+    everyone = np.ones(num, bool)
+    return _milder(_ratios(products(everyone, everyone)), _ratios(held_out))
 
 
 def _milder(first: Identities, second: Identities) -> Identities:
