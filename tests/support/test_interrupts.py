@@ -17,16 +17,20 @@ def test_ctrl_c_in_a_callback_of_the_garbage_collector_is_not_lost():
         if phase == "start":
             signal.raise_signal(signal.SIGINT)
 
-    before = signal.getsignal(signal.SIGINT)
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        with pytest.raises(KeyboardInterrupt), heard_interrupts():
+    def collect():
+        with heard_interrupts():
             gc.callbacks.append(interrupted)
             try:
                 gc.collect()
             finally:
                 gc.callbacks.remove(interrupted)
             threading.Event().wait(30)
+
+    before = signal.getsignal(signal.SIGINT)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            collect()
         assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     finally:
         signal.signal(signal.SIGINT, before)
