@@ -17,9 +17,9 @@ from nvgd.posterior.stein_regression import DrawGroups, controlled_means
 
 # With fewer draws, there is no regression.
 FEWEST_DRAWS = 30
-# Where the density ends abruptly at a bound, Stein's identity does not hold. Control variates are not
-# used if a mean score is more than this many of its errors from zero, nor for a function whose mean
-# they change by more than this many of its errors.
+# Where the density ends abruptly at a bound, Stein's identity does not hold. Control variates are
+# left out if a mean score is more than this many of its errors from zero, and for a function whose
+# mean they change by more than this many of its errors.
 LARGEST_CHANGE = 6.0
 
 
