@@ -7,6 +7,8 @@ from benchmarks.trust.models_further import FURTHER
 from benchmarks.trust.models_grouped import GROUPED
 from benchmarks.trust.models_held_out import HELD_OUT
 from benchmarks.trust.models_held_out_2 import HELD_OUT_2
+from benchmarks.trust.models_held_out_3 import HELD_OUT_3
+from benchmarks.trust.models_held_out_4 import HELD_OUT_4
 from benchmarks.trust.models_hierarchical import HIERARCHICAL
 from benchmarks.trust.models_latent import LATENT
 from benchmarks.trust.models_priors import PRIORS
@@ -26,6 +28,8 @@ MODELS: dict[str, TrustModel] = {
         SHAPES,
         HELD_OUT,
         HELD_OUT_2,
+        HELD_OUT_3,
+        HELD_OUT_4,
     )
     for model in group
 }

@@ -4,10 +4,11 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.trust.model import in_numpyro, in_pymc, non_centred
+import nvgd
+from benchmarks.trust.model import Exact, TrustModel, in_numpyro, in_pymc, non_centred
 
 # Tumours and rats of twenty groups, simulated.
-NUM_GROUPS, NUM_RATERS, NUM_STATIONS = 20, 25, 10
+NUM_GROUPS, NUM_RATERS, NUM_STATIONS, NUM_CLINICS = 20, 25, 10, 160
 
 
 def _rats() -> tuple[np.ndarray, np.ndarray]:
@@ -89,6 +90,43 @@ def _hurdle() -> tuple[Any, ...]:
     return model, *_rain()
 
 
+def _effects() -> np.ndarray:
+    """One measurement per clinic; their spread is small beside the error, 1."""
+    return 1.0 + np.hypot(1, 0.15) * np.random.default_rng(121).normal(size=NUM_CLINICS)
+
+
+def _many_groups() -> nvgd.Target:
+    import numpyro
+    import numpyro.distributions as dist
+
+    def model(effects):
+        mean = numpyro.sample("mean", dist.Normal(0, 5))
+        spread = numpyro.sample("spread", dist.HalfNormal(1))
+        with numpyro.plate("clinics", NUM_CLINICS):
+            own = numpyro.sample("own", dist.Normal(mean, spread))
+            numpyro.sample("effects", dist.Normal(own, 1), obs=effects)
+
+    return nvgd.from_numpyro(model, _effects())
+
+
+def _draw_many_groups(rng: np.random.Generator, num: int) -> dict[str, np.ndarray]:
+    """The spread from a fine grid, then the mean and the effects, which are normal given it."""
+    effects, spreads = _effects(), np.linspace(1e-4, 2, 20_001)
+    variances = 1 + spreads**2
+    precisions = 1 / 25 + NUM_CLINICS / variances
+    means = np.sum(effects) / variances / precisions
+    logs = -0.5 * (NUM_CLINICS * np.log(variances) + np.sum(effects**2) / variances)
+    logs += 0.5 * precisions * means**2 - 0.5 * np.log(precisions) - 0.5 * spreads**2
+    shares = np.cumsum(np.exp(logs - logs.max()))
+    chosen = np.searchsorted(shares, shares[-1] * (rng.permutation(num) + 0.5) / num)
+    spread = spreads[chosen]
+    mean = means[chosen] + rng.normal(size=num) / np.sqrt(precisions[chosen])
+    weights = (spread**2 / variances[chosen])[:, None]
+    own = mean[:, None] + weights * (effects - mean[:, None])
+    own += np.sqrt(weights) * rng.normal(size=own.shape)
+    return {"mean": mean, "spread": spread, "own": own}
+
+
 GROUPED = (
     in_pymc("beta_binomial", "proportions of twenty groups, Pareto prior", _beta_binomial),
     in_numpyro(
@@ -102,5 +140,11 @@ GROUPED = (
         "hurdle gamma with effects of stations, centred",
         _hurdle,
         non_centred(_hurdle, "effects"),
+    ),
+    TrustModel(
+        "many_groups",
+        "small effects of 160 clinics, centred",
+        _many_groups,
+        Exact(_draw_many_groups),
     ),
 )

@@ -1,8 +1,6 @@
 """`python -m nvgd`: the command line."""
 
-import sys
-
-from nvgd.cli.main import main
+from nvgd.cli.main import program
 
 if __name__ == "__main__":
-    sys.exit(main())
+    program()

@@ -72,6 +72,23 @@ def test_hierarchies_that_were_found_reach_far_into_their_necks(num_scales, far)
     assert np.max(np.abs(residuals)) < 0.05
 
 
+def test_hierarchies_of_many_groups_are_found():
+    num, length, groups = 256, 24, 140
+    rng = np.random.default_rng(0)
+    log_scales = rng.uniform(-2, 0.5, size=num * length)
+    precisions = np.exp(-2 * log_scales)
+    effects = rng.normal(size=(num * length, groups)) / np.sqrt(precisions + 1)[:, None]
+    squares = np.sum(effects**2, axis=1)
+    slopes = squares * precisions - groups - log_scales
+    scores = np.column_stack([slopes, -effects * (precisions + 1)[:, None]])
+    positions = np.column_stack([log_scales, effects])
+    shape = num, length, groups + 1
+    hierarchy = find_hierarchy(positions.reshape(shape), scores.reshape(shape), np.inf)
+    assert hierarchy is not None
+    log_scale = np.asarray(hierarchy.basis)[0, 0]
+    assert np.asarray(hierarchy.rates) / log_scale == pytest.approx([-2.0], rel=0.01)
+
+
 @pytest.mark.parametrize("num_scales", MODELS)
 def test_the_frame_is_an_invertible_map_with_its_scores(num_scales):
     function, draw = MODELS[num_scales]

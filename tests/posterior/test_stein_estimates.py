@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 from scipy.special import digamma, polygamma
+from scipy.stats import truncnorm
 
 from nvgd import InputError
 from nvgd.posterior.stein_estimates import stein_expectation, stein_moments
@@ -123,6 +124,25 @@ def test_heavy_tails_are_not_worse_than_plain(draw, m):
         errors.append([found.means, x.mean(axis=0)])
     found, plain = np.sqrt(np.mean(np.square(errors), axis=0))
     assert np.all(found < 1.1 * plain)
+
+
+@pytest.mark.parametrize("bound", ["exponential", "half-normal", "within"])
+def test_densities_that_end_at_a_bound_have_no_false_means(bound):
+    """Stein's identity does not hold for them; for symmetric ones, that of the mean does."""
+    rng = np.random.default_rng(5)
+    shape = 256 * 20, 2
+    positions, scores = {
+        "exponential": lambda: (x := rng.exponential(size=shape), -np.ones_like(x)),
+        "half-normal": lambda: (x := np.abs(rng.normal(size=shape)), -x),
+        "within": lambda: (x := truncnorm(-1, 1).rvs(shape, rng), -x),
+    }[bound]()
+    found = stein_moments(positions, positions, scores, np.repeat(np.arange(256), 20))
+    truth = {"exponential": 1.0, "half-normal": np.sqrt(2 / np.pi), "within": 0.0}[bound]
+    assert np.all(np.abs(found.means - truth) < 4 * found.mean_errors + 1e-9)
+    if bound != "within":
+        plain_errors = positions.std(axis=0) / np.sqrt(len(positions))
+        assert np.allclose(found.mean_errors, plain_errors, rtol=0.3)
+    assert np.allclose(found.sds, positions.std(axis=0), rtol=0.02)
 
 
 def test_order_of_groups_and_constants_do_not_matter():

@@ -1,5 +1,5 @@
 """The command line of nvgd."""
 
-from nvgd.cli.main import main
+from nvgd.cli.main import main, program
 
-__all__ = ["main"]
+__all__ = ["main", "program"]

@@ -5,7 +5,7 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from nvgd._support.errors import InputError
 from nvgd._support.program_cache import keep_compiled_programs
@@ -58,6 +58,21 @@ COMMANDS = Group(
 )
 
 
+# Exit code after Ctrl-C.
+INTERRUPTED = 130
+
+
+def program() -> NoReturn:
+    """The program `nvgd`: run one command, and exit with its code."""
+    code = main()
+    if code == INTERRUPTED:
+        # If Ctrl-C came while XLA compiled, an orderly exit of the interpreter crashes.
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    sys.exit(code)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code.
 
@@ -89,7 +104,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             "experiment."
         )
         print(f"nvgd: {str(error) or default}", file=sys.stderr)
-        return 130
+        return INTERRUPTED
     except OSError as error:
         # Every file is written as a whole or not at all.
         what = "a file" if error.filename is None else repr(str(error.filename))

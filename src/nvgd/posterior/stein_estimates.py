@@ -17,6 +17,10 @@ from nvgd.posterior.stein_regression import DrawGroups, controlled_means
 
 # With fewer draws, there is no regression.
 FEWEST_DRAWS = 30
+# Where the density ends abruptly at a bound, Stein's identity does not hold. Control variates are
+# left out if a mean score is more than this many of its errors from zero, and for a function whose
+# mean they change by more than this many of its errors.
+LARGEST_CHANGE = 6.0
 
 
 class Estimate(NamedTuple):
@@ -51,7 +55,7 @@ def stein_expectation(
     Their coefficients for the draws of one fold come from the draws of the other folds, so that
     they are independent of the draws that they are applied to. The error is that of a mean of
     independent groups. Each function uses the simplest of three estimates (plain, linear,
-    quadratic) unless a more complex one has a clearly smaller error.
+    quadratic) unless a more complex one has a clearly smaller error and agrees with the plain one.
 
     Arguments:
         values: (m, k), one column per function.
@@ -193,13 +197,17 @@ def _best(
     levels = np.zeros(values.shape[1], dtype=int)
     if y is None or t is None:
         return best, levels
+    mean_scores, score_errors = draws.mean_and_error(draws.means_and_influences(t))
+    if np.any(np.abs(mean_scores) > LARGEST_CHANGE * score_errors):
+        return best, levels
     is_finite = np.isfinite(values).all(axis=0)
-    errors = draws.mean_and_error(best)[1]
-    usable = np.where(is_finite, values, 0.0)
+    plain, errors = draws.mean_and_error(best)
+    usable, allowed = np.where(is_finite, values, 0.0), LARGEST_CHANGE * errors
     for level, candidate in enumerate(controlled_means(draws, y, t, usable, num_directions), 1):
-        found = draws.mean_and_error(candidate)[1]
+        means, found = draws.mean_and_error(candidate)
         with np.errstate(invalid="ignore"):
             is_better = is_finite & (found < draws.hurdle * errors)
+            is_better &= np.abs(means - plain) <= allowed
         best = np.where(is_better, candidate, best)
         errors, levels = np.where(is_better, found, errors), np.where(is_better, level, levels)
     return best, levels

@@ -25,6 +25,7 @@ from nvgd._support.errors import (
     check_not_traced,
     check_seed,
 )
+from nvgd._support.interrupts import heard_interrupts
 from nvgd._support.processes import agreed, is_first_process
 from nvgd._support.program_cache import keep_compiled_programs
 from nvgd.exact.support_points import support_points
@@ -153,6 +154,7 @@ def sample(
     batches = target.batches(seed)
     taken = None if batches is None else first_of(batches, 0)
     with (
+        heard_interrupts(),
         contextlib.nullcontext() if checkpoints is None else checkpoints.locked(),
         Progress(length.end, is_shown=progress and is_first_process()) as shown,
         one_blas_thread(),

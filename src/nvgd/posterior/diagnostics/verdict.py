@@ -184,7 +184,8 @@ def _of_chains(evidence: Evidence, num_draws: int, num_steps: int) -> tuple[Verd
             f"the chains have mixed, but their draws do not fit the scores: the {name}{where} is "
             f"{checks[name].value:.3g}, expected {checks[name].expected}.",
             "Check the log density for rounding (jax_enable_x64) and its gradient for jumps, such "
-            "as those of where, abs and rounding functions.",
+            "as those of where, abs and rounding functions. If it ends at a bound, write it in "
+            "unconstrained coordinates (log of a scale, logit of a probability).",
         )
     if CUT_OFF in alarms:
         tail = checks[CUT_OFF]
