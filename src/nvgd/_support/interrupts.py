@@ -38,8 +38,8 @@ def deferred_interrupts() -> Iterator[None]:
 def heard_interrupts() -> Iterator[None]:
     """Context manager: Ctrl-C takes effect also if it comes while garbage is collected.
 
-    Python ignores exceptions in callbacks of the garbage collector. JAX has such a callback, and it
-    runs often while programs are traced. A signal that comes there is sent again.
+    Python ignores exceptions in finalizers and callbacks of the garbage collector. JAX has such a
+    callback, and it runs often while programs are traced. A signal that comes there is sent again.
     """
     handler = signal.getsignal(signal.SIGINT)
     is_main = threading.current_thread() is threading.main_thread()
@@ -47,20 +47,29 @@ def heard_interrupts() -> Iterator[None]:
         yield
         return
 
+    is_collecting = False
+
+    def note(phase: str, info: dict[str, int]) -> None:
+        nonlocal is_collecting
+        del info
+        is_collecting = phase == "start"
+
     def heard(number: int, frame: FrameType | None) -> None:
-        if _is_in_collection(frame):
+        if is_collecting or _is_in_callback(frame):
             threading.Timer(AGAIN, os.kill, (os.getpid(), number)).start()
         else:
             signal.default_int_handler(number, frame)
 
     signal.signal(signal.SIGINT, heard)
+    gc.callbacks.insert(0, note)
     try:
         yield
     finally:
+        gc.callbacks.remove(note)
         signal.signal(signal.SIGINT, handler)
 
 
-def _is_in_collection(frame: FrameType | None) -> bool:
+def _is_in_callback(frame: FrameType | None) -> bool:
     callbacks = {getattr(each, "__code__", None) for each in gc.callbacks}
     while frame is not None:
         if frame.f_code in callbacks:
