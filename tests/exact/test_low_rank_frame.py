@@ -92,7 +92,7 @@ def test_a_run_with_fewer_particles_than_dimensions_converges():
     posterior = nvgd.sample(
         lambda x: -0.5 * x @ precision @ x, dim=DIM, num_particles=60, progress=False
     )
-    draws = np.asarray(posterior.chains.positions).reshape(-1, DIM)
+    draws = np.asarray(posterior.draws["x"]).reshape(-1, DIM)
     assert posterior.diagnose().verdict == "converged"
     assert posterior.num_steps <= 3000
     assert np.all(np.abs(draws.std(axis=0) - 1) < 0.12)
