@@ -498,15 +498,15 @@ def test_far_modes_of_unequal_width_are_not_called_improper():
     assert posterior.diagnose().verdict != "improper"
 
 
-def funnel_chains(seed, lowest=-np.inf):
-    """Exact draws of a funnel of ten coordinates whose first one is above `lowest`."""
+def funnel_chains(seed, lowest=-np.inf, num_others=10):
+    """Exact draws of a funnel of eleven coordinates whose first one is above `lowest`."""
     rng = np.random.default_rng(seed)
     driver = rng.normal(size=200 * 16 * 3)
     driver = driver[driver > lowest][: 200 * 16].reshape(200, 16, 1)
     scale = np.exp(driver)
-    others = scale * rng.normal(size=(200, 16, 10))
+    others = scale * rng.normal(size=(200, 16, num_others))
     squares = np.sum((others / scale) ** 2, axis=2, keepdims=True)
-    scores = np.concatenate([-driver + squares - 10, -others / scale**2], axis=2)
+    scores = np.concatenate([-driver + squares - num_others, -others / scale**2], axis=2)
     positions = np.concatenate([driver, others], axis=2)
     return Chains(positions, np.zeros((200, 16)), scores)
 
@@ -521,6 +521,15 @@ def test_a_neck_that_no_chain_enters_is_seen_by_the_scores():
         assert (found.is_alarm, found.is_low, found.coordinate) == (True, True, 0)
         # The normal density at −1.6 over the mass beyond it, in standard deviations of the draws.
         assert found.density == pytest.approx(0.11 / 0.945 * 0.87, rel=0.3)
+
+
+def test_a_neck_in_180_dimensions_is_seen_by_the_scores():
+    whole = cut_off_tail(funnel_chains(0, num_others=179))
+    found = cut_off_tail(funnel_chains(0, lowest=-1.6, num_others=179))
+    assert whole is not None
+    assert found is not None
+    assert not whole.is_alarm
+    assert (found.is_alarm, found.is_low, found.coordinate) == (True, True, 0)
 
 
 def test_chains_that_all_avoid_a_tail_have_not_converged():

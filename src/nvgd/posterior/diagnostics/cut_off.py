@@ -25,7 +25,7 @@ LEVEL, WIDTH = 0.2, 0.5
 # Most coordinates that are tested: those whose scores vary most beyond what their spread explains.
 MOST_COORDINATES = 8
 # Fewest chains; most dimensions, for the sake of time.
-FEWEST_CHAINS, MOST_DIMENSIONS = 16, 150
+FEWEST_CHAINS, MOST_DIMENSIONS = 16, 200
 # Folds of chains, and shrinkage of the coefficients per function and draw.
 NUM_FOLDS, SHRINKAGE = 4, 0.1
 # Draws at which the step is smaller do not count.
