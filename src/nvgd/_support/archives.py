@@ -11,6 +11,7 @@ object with these entries:
 
 import hashlib
 import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,17 @@ VERSION = 1
 HEADER = "header"
 
 Arrays = dict[str, np.ndarray]
+
+
+def archive_path(path: str | os.PathLike[str]) -> Path:
+    """Where a person wants an archive; its directory must exist."""
+    path = Path(path)
+    if not path.parent.is_dir():
+        raise InputError(
+            f"path must lie in a directory that exists, got {str(path)!r}: create "
+            f"{str(path.parent)!r} first."
+        )
+    return path
 
 
 def write_archive(

@@ -1,13 +1,11 @@
 """Writing posteriors to files."""
 
 import os
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from nvgd._support.archives import write_archive
-from nvgd._support.errors import InputError
+from nvgd._support.archives import archive_path, write_archive
 
 KIND = "posterior"
 # Contents of a file: plain values, and groups of arrays.
@@ -38,7 +36,4 @@ def save(posterior: Any, path: str | os.PathLike[str]) -> None:
         groups["chains"] = posterior.chains._asdict()
     for group, values in groups.items():
         arrays |= {f"{group}/{name}": np.asarray(value) for name, value in values.items()}
-    path = Path(path)
-    if not path.parent.is_dir():
-        raise InputError(f"path must lie in a directory that exists, got {str(path)!r}.")
-    write_archive(path, KIND, facts, arrays)
+    write_archive(archive_path(path), KIND, facts, arrays)

@@ -10,7 +10,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from nvgd._support.archives import arrays_to_tree, read_archive, tree_to_arrays, write_archive
+from nvgd._support.archives import (
+    archive_path,
+    arrays_to_tree,
+    read_archive,
+    tree_to_arrays,
+    write_archive,
+)
 from nvgd._support.errors import InputError, check_choice, check_count, check_fraction
 from nvgd.flow.particle_flow import ParticleFlow
 from nvgd.frontends.networks.from_network import from_network
@@ -155,7 +161,7 @@ class BayesianNetworkEstimator(ABC, BaseEstimator):
         }
         facts = {"class": type(self).__name__, "settings": settings, **self._facts()}
         arrays = tree_to_arrays(self.model_, "model") | tree_to_arrays(self.positions_, "positions")
-        write_archive(Path(path), KIND, facts, arrays)
+        write_archive(archive_path(path), KIND, facts, arrays)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Any:
