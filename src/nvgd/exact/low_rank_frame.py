@@ -1,15 +1,16 @@
 """Coordinates for fewer particles than dimensions: principal directions of particles and scores.
 
-So few particles do not determine a covariance. With their scores, they do determine the directions
-in which the target differs most from one with independent coordinates. Let x have unit scale in
-every coordinate, and s be the scores. For a normal target with precision A, s = −A(x − μ), and
+Fewer particles than dimensions do not determine a covariance. Together with their scores, they do
+determine the directions in which the target differs most from one with independent coordinates. Let
+x have unit scale in every coordinate, and s be the scores. For a normal target with precision A,
+s = −A(x − μ), and
 
     Σ C_s Σ = C_x        (C_x, C_s: covariances of positions and scores)
 
 holds for Σ = A⁻¹ on the span of the particles, without sampling error. Its solution, the geometric
 mean of C_x and C_s⁻¹, minimises the Fisher divergence between the target and N(μ, Σ). Elsewhere Σ
 is a multiple of the identity. After Seyboldt, Carlson and Carpenter, "Preconditioning Hamiltonian
-Monte Carlo by minimizing Fisher divergence" (2026).
+Monte Carlo by minimizing Fisher divergence" (arXiv:2603.18845, 2026).
 """
 
 import jax
@@ -24,7 +25,7 @@ from nvgd.flow.coordinates.base import AbstractFrame, ComposedFrame, DiagonalFra
 
 # Most positions, and most scores, that span the directions; most directions that are used.
 MOST_ROWS, MOST_DIRECTIONS = 192, 128
-# Ridge of both covariances, as a share of their mean eigenvalue, and how often it is applied.
+# Ridge of both covariances, as a share of their mean eigenvalue, and number of passes with it.
 RIDGE, NUM_PASSES = 0.1, 3
 # Smallest eigenvalue, as a share of the largest one, and largest |log| of a scale.
 SMALLEST, LARGEST_LOG = 1e-6, 8.0
@@ -77,7 +78,7 @@ def with_principal_directions(
     typical = jnp.median(logs)
     _, chosen = jax.lax.top_k(jnp.abs(logs - typical), min(MOST_DIRECTIONS, len(logs)))
     found = basis @ vectors[:, chosen], logs[chosen] - typical, typical
-    # Not so if all particles are equal, for example.
+    # Not finite if all particles are equal, for example.
     is_usable = all_finite(found)
     return LowRankFrame(scaled, *(jnp.where(is_usable, each, 0.0) for each in found))
 
