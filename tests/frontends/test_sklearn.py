@@ -153,7 +153,7 @@ def test_a_flow_cannot_be_written_to_a_file(tmp_path):
     fitted = BayesianNetworkRegressor(**{**SMALL, "max_steps": 2}, flow=flow).fit(X, Y)
     with pytest.raises(nvgd.InputError, match="set_params\\(flow=None\\)"):
         fitted.save(tmp_path / "file.npz")
-    with pytest.raises(nvgd.InputError, match="create .*missing' first"):
+    with pytest.raises(nvgd.InputError, match=r"create .*missing' first"):
         fitted.set_params(flow=None).save(tmp_path / "missing" / "file.npz")
 
 
