@@ -274,15 +274,15 @@ def _widen(method: str) -> str:
         )
     if method in ("ULA", "SGLD"):
         return "Run longer: the particles have not spread over the target yet."
-    return "Take more particles (four a dimension or more) and more steps."
+    return "Take more particles (four per dimension or more) and more steps."
 
 
 def _cautions(evidence: Evidence, num_particles: int) -> tuple[str, ...]:
     cautions = []
     if "R-hat" not in evidence.checks:
         cautions.append(
-            "Modes that neither particles nor climbs from other starts have found are not seen: "
-            "diagnose(num_replicates=3) compares whole runs from other starts."
+            "A separate mode that neither the particles nor the search for modes found would be "
+            "missed: diagnose(num_replicates=3) compares whole runs from other starts."
         )
     jumps = evidence.checks.get("share of accepted jumps")
     if jumps is not None and jumps.value < FEW_JUMPS:
